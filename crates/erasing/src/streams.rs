@@ -378,7 +378,11 @@ fn owner_of(partition: PartitionId, name: &str) -> Option<ThreadId> {
 }
 
 /// The thread whose text a task carries.
-fn source_thread(partitions: PartitionCount, partition: PartitionId, entry: &StoredEntry) -> Option<ThreadId> {
+fn source_thread(
+    partitions: PartitionCount,
+    partition: PartitionId,
+    entry: &StoredEntry,
+) -> Option<ThreadId> {
     let limits = wire::DecodeLimits { chunk_bytes: usize::MAX, partitions };
     match wire::decode_entry(partition, &entry.subject, None, &entry.payload, &limits) {
         Ok(wire::Decoded::Command(model::Command::Task(task))) => task.origin.source_thread().cloned(),

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::{Map, Value};
 
+use crate::origin_keys;
+
 /// 2^53: largest integer up to which doubles are exact.
 pub const MAX_EXACT_INTEGER: u64 = 1 << 53;
 
@@ -44,7 +46,7 @@ impl Metadata {
     pub const MAX_DEPTH: usize = 64;
 
     /// Keys that the system sets on messages it creates.
-    pub const RESERVED: [&str; 3] = crate::origin::RESERVED;
+    pub const RESERVED: [&str; 3] = origin_keys::RESERVED;
 
     pub const EMPTY: Self = Self(None);
 
@@ -79,6 +81,48 @@ impl Metadata {
 
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.0.as_ref()?.get(key)
+    }
+
+    /// Metadata of flat values without NUL characters.
+    pub(crate) fn of_entries(entries: Vec<(&'static str, Value)>) -> Self {
+        let map = entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        Self::new(map).unwrap_or_default()
+    }
+
+    pub(crate) fn is_true(&self, key: &str) -> bool {
+        self.get(key) == Some(&Value::Bool(true))
+    }
+
+    /// True if the stored message was created by the system, not by a person. Only the boolean
+    /// `true` counts; the text is not interpreted.
+    pub fn is_synthetic(&self) -> bool {
+        self.is_true(origin_keys::SYNTHETIC)
+    }
+
+    /// Metadata with the mark of messages that people do not see.
+    #[must_use]
+    pub(crate) fn with_synthetic(self) -> Self {
+        Self::of_entries(vec![(origin_keys::SYNTHETIC, Value::Bool(true))]).joined(&self)
+    }
+
+    /// Both objects in one. A key that both have keeps the value of `self`.
+    pub(crate) fn joined(&self, more: &Self) -> Self {
+        let (Some(map), Some(more)) = (self.as_map(), more.as_map()) else {
+            return if self.is_empty() { more.clone() } else { self.clone() };
+        };
+        let mut map = map.clone();
+        for (key, value) in more {
+            map.entry(key).or_insert_with(|| value.clone());
+        }
+        Self(Some(Box::new(map)))
+    }
+
+    /// The entries that `part` does not have, so that [`Metadata::joined`] gives all of them again.
+    pub(crate) fn without(self, part: &Self) -> Self {
+        let Some(part) = part.as_map() else { return self };
+        let mut map = self.into_map();
+        map.retain(|key, value| part.get(key) != Some(value));
+        Self(Some(Box::new(map)).filter(|map| !map.is_empty()))
     }
 
     pub fn is_empty(&self) -> bool {

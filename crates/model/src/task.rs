@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::{AgentId, BatchType, Bucket, Metadata, Position, TaskId, TaskKind, TaskOrigin, Timestamp};
+use crate::origin_keys;
+use crate::{
+    AgentId, BatchType, Bucket, Metadata, Position, RequestedBatch, TaskId, TaskKind, TaskOrigin, Timestamp,
+};
 
 /// A unit of work of an agent, as it was sent.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +40,42 @@ impl Task {
 
     pub fn bucket(&self) -> Bucket {
         Bucket::of_key(self.agent.as_str())
+    }
+
+    /// Metadata of the task: the sender's, with the keys of its origin.
+    pub fn task_metadata(&self) -> Metadata {
+        self.metadata.joined(&self.origin.metadata())
+    }
+
+    /// Metadata of the input of the task's turn.
+    pub fn input_metadata(&self) -> Metadata {
+        let mut map = self.task_metadata().into_map();
+        let mut note = |key: &str, value: Value| map.insert(key.to_owned(), value);
+        if self.kind != TaskKind::Task {
+            note(origin_keys::SYNTHETIC, json!(true));
+            note(origin_keys::TRIGGER_TYPE, json!(self.kind.name()));
+        }
+        note("task_id", json!(self.id.as_str()));
+        note("task_kind", json!(self.kind.name()));
+        Metadata::new(map).unwrap_or_default()
+    }
+
+    /// Replaces the metadata by an operator's. In a task created by the system, the system's keys
+    /// are neither changed nor added, so that it still belongs to the turn that it follows. The
+    /// store does the same in SQL (`antiphon_edited_task`).
+    fn edit_metadata(&mut self, edited: &Metadata) {
+        let is_of_system = self.kind != TaskKind::Task || self.origin.is_of_system();
+        let kept: &[&str] = if is_of_system { &origin_keys::OF_SYSTEM_TASKS } else { &[] };
+        self.metadata = edited.clone().with_keys_of(&self.metadata, kept);
+        match &mut self.origin {
+            TaskOrigin::Sent { requested } | TaskOrigin::Scheduled { requested } => {
+                *requested = RequestedBatch::of(&self.metadata);
+            }
+            TaskOrigin::AfterTurn(_)
+            | TaskOrigin::Summary { .. }
+            | TaskOrigin::Continuation(_)
+            | TaskOrigin::ContinuationAfterTurn { .. } => {}
+        }
     }
 
     /// Applies an operator's edit.

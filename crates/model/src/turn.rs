@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{AgentId, Bucket, InvalidId, MessageId, Metadata, Position, ThreadId, Timestamp, TurnOrigin};
+use crate::{AgentId, Bucket, InvalidId, MessageId, Metadata, Position, ThreadId, Timestamp};
 
 /// Maximum bytes of a turn id: the ids of its messages are derived from it.
 const MAX_TURN_LEN: usize = "u0000-".len() + 80;
@@ -236,38 +236,6 @@ impl BusyPolicy {
 
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|policy| policy.name() == name)
-    }
-}
-
-/// An input that opens a turn in a thread. Gateways write those of people and clients into the
-/// thread's stream, and the thread's owner all others.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TurnOpened {
-    pub turn: TurnId,
-    pub thread: ThreadId,
-    /// Agent whose workflow answers.
-    pub agent: AgentId,
-    /// 0, or for the retry of a failed turn one more than the failed run.
-    pub run: u32,
-    pub content: String,
-    /// What opens the turn.
-    pub origin: TurnOrigin,
-    /// The sender's own, without the keys of the origin; see [`TurnOpened::input_metadata`].
-    pub metadata: Metadata,
-    /// Operator or client that retried it, for the audit; `None` for run 0.
-    pub actor: Option<Box<str>>,
-    pub options: TurnOptions,
-}
-
-impl TurnOpened {
-    /// Size in bytes for memory limits.
-    pub fn size(&self) -> usize {
-        self.content.len()
-            + self.metadata.size()
-            + self.origin.metadata().size()
-            + self.options.parameters.size()
-            + self.options.follow_up.size()
-            + 256
     }
 }
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use model::{
     Chunk, DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, MessageKey, MessageOutcome,
-    Metadata, PartitionId, Position, RejectedEntry, Seq, Task, TurnId,
+    PartitionId, Position, RejectedEntry, Seq, Task, TurnId,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::action::Action;
 use crate::commit::Commit;

@@ -2,7 +2,6 @@
 
 use batches::memory::{Fact, InvalidAnswer, InvalidFact, ParsedFacts, RecalledFacts, UserWords, parse_facts};
 use model::{AgentId, MessageId, TaskKind, ThreadId};
-use serde_json::Value;
 
 use crate::types::TurnWrite;
 

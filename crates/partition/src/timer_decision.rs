@@ -151,8 +151,7 @@ fn schedule(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
             let Ok(id) = TaskId::parse(&format!("{}-{}", timer.id.series(), occurrence.0)) else {
                 return end(TimerEnd::Refused, "unreadable");
             };
-            let (agent, content, metadata) =
-                (timer.agent.clone(), put.content.clone(), put.metadata.clone());
+            let (agent, content, metadata) = (timer.agent.clone(), put.content.clone(), put.metadata.clone());
             let origin = TaskOrigin::of_schedule(&metadata);
             let task = Task { agent, id, kind: TaskKind::Task, content, origin, metadata };
             let outgoing = Box::new(Outgoing::Task(task));

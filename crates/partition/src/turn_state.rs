@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use batches::memory::RecalledFacts;
 use hashbrown::{HashMap, HashSet};
 use model::{
-    AgentId, BatchType, MessageFailure, Position, QueuedTask, Seq, ThreadId, TimerId, Timestamp,
-    TokenKeys, TurnId, TurnOpened, TurnToken, WaitReason,
+    AgentId, BatchType, MessageFailure, Position, QueuedTask, Seq, ThreadId, TimerId, Timestamp, TokenKeys,
+    TurnId, TurnOpened, TurnToken, WaitReason,
 };
 use scheduling::{AgentQueue, HeadState, Readiness, ThreadQueue};
 

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use model::{
     AgentId, CommandId, Control, ControlKind, FinishReason, Message, MessageKey, Metadata, ModelCall,
-    Position, QueryTarget, QueueStatus, QueuedTask, Seq, Task, TaskEdit, TaskId, TaskKind, ThreadId, TimerId,
-    TurnId, TurnOpened, TurnOptions, TurnToken, UsageKind,
+    Position, QueryTarget, QueueStatus, QueuedTask, Seq, Task, TaskEdit, TaskId, TaskKind, TaskOrigin,
+    ThreadId, TimerId, TurnId, TurnOpened, TurnOptions, TurnOrigin, TurnToken, UsageKind,
 };
 
 /// Key by which the store is asked about a command before the command is taken.
@@ -12,7 +12,7 @@ use model::{
 pub enum CommandKey {
     /// A run of a turn.
     Turn(ThreadId, TurnId, u32),
-    /// A task, and the thread whose text it carries, if any: see [`model::origin`].
+    /// A task, and the thread whose text it carries, if any.
     Task(AgentId, TaskId, Option<ThreadId>),
     /// A control command, and the task it concerns, if any.
     Control(AgentId, CommandId, Option<TaskId>),

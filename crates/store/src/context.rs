@@ -117,7 +117,9 @@ impl Store {
                     .map(|one| one.source_thread.as_ref().map(|id| bucket(id.as_str())))
                     .collect::<Vec<_>>(),
             )
-            .bind(wanted.iter().map(|one| one.source_thread.as_ref().map(ThreadId::as_str)).collect::<Vec<_>>());
+            .bind(
+                wanted.iter().map(|one| one.source_thread.as_ref().map(ThreadId::as_str)).collect::<Vec<_>>(),
+            );
         let mut budgeted = vec![];
         for row in self.rows(begin).await? {
             if row.try_get("has_budgets")? {

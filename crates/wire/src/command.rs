@@ -5,8 +5,8 @@
 use bytes::Bytes;
 use model::{
     AgentId, Bucket, BusyPolicy, Command, CommandId, Control, ControlKind, DelayedTask, InvalidMetadata,
-    MessageId, Metadata, Note, RejectedEntry, ScheduleName, Task, TaskEdit, TaskId, TaskKind, TaskOrigin, ThreadId,
-    TimerId, TimerKind, Timestamp, TurnId, TurnOpened, TurnOptions,
+    MessageId, Metadata, Note, RejectedEntry, ScheduleName, Task, TaskEdit, TaskId, TaskKind, TaskOrigin,
+    ThreadId, TimerId, TimerKind, Timestamp, TurnId, TurnOpened, TurnOptions,
 };
 use prost::Message as _;
 
@@ -148,7 +148,7 @@ pub fn check_input(text: &str) -> Result<(), InvalidCommand> {
     }
 }
 
-pub(crate) fn without_nul(field: &'static str, text: &str) -> Result<(), InvalidCommand> {
+fn without_nul(field: &'static str, text: &str) -> Result<(), InvalidCommand> {
     if text.contains('\0') { Err(InvalidCommand::Nul(field)) } else { Ok(()) }
 }
 
@@ -188,7 +188,7 @@ pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOp
     }
     check_input(&opened.content)?;
     short("actor", &opened.actor, MAX_ACTOR_BYTES)?;
-    let (origin, metadata) = origin::of_turn(&turn, opened.origin, metadata(opened.metadata)?)?;
+    let (origin, metadata) = origin_of_turn(&turn, opened.origin, metadata(opened.metadata)?)?;
     Ok(TurnOpened {
         turn,
         thread: thread.clone(),
@@ -289,7 +289,7 @@ pub(crate) fn task(agent: &AgentId, task: pb::Task) -> Result<Command, InvalidCo
 pub(crate) fn task_of_fleet(agent: &AgentId, mut task: pb::Task) -> Result<Command, InvalidCommand> {
     let kind = in_its_queue(agent, numbered("kind", task.kind, &TaskKind::ALL)?)?;
     let encoded = task.origin.take();
-    read_task(agent, task, kind, |id, metadata| origin::of_task((agent, id, kind), encoded, metadata))
+    read_task(agent, task, kind, |id, metadata| origin_of_task((agent, id, kind), encoded, metadata))
 }
 
 /// Checks that the task is not of kind `task`. Tasks of other kinds carry text that the fleet found
@@ -405,6 +405,40 @@ fn metadata(fields: Option<prost_types::Struct>) -> Result<Metadata, InvalidFiel
     let metadata = convert::metadata(fields)?;
     metadata.tokens_used()?;
     Ok(metadata)
+}
+
+/// Origin of an input, and the rest of its metadata. `encoded` is `None` in a command of an earlier
+/// build.
+fn origin_of_turn(
+    turn: &TurnId,
+    encoded: Option<pb::TurnOrigin>,
+    metadata: Metadata,
+) -> Result<(TurnOrigin, Metadata), InvalidCommand> {
+    let (origin, rest) = TurnOrigin::split(encoded.map(origin::turn_origin).transpose()?, metadata);
+    rest.check_from_client().map_err(InvalidField::from)?;
+    match origin.fits(turn) {
+        true => Ok((origin, rest)),
+        false => Err(InvalidCommand::OriginElsewhere(turn.as_str().to_owned())),
+    }
+}
+
+/// Origin of a task of the fleet, and the rest of its metadata. `encoded` is `None` in a command of
+/// an earlier build.
+fn origin_of_task(
+    (agent, id, kind): (&AgentId, &TaskId, TaskKind),
+    encoded: Option<pb::TaskOrigin>,
+    metadata: Metadata,
+) -> Result<(TaskOrigin, Metadata), InvalidCommand> {
+    let decoded = encoded.map(origin::task_origin).transpose()?;
+    let (origin, rest) = TaskOrigin::split(decoded, (agent, id, kind), metadata);
+    rest.check_from_client().map_err(InvalidField::from)?;
+    if let Some(thread) = origin.source_thread().filter(|thread| thread.tenant() != agent.tenant()) {
+        return Err(InvalidCommand::OtherTenant { agent: agent.clone(), thread: thread.clone() });
+    }
+    match origin.fits(id, kind) {
+        true => Ok((origin, rest)),
+        false => Err(InvalidCommand::OriginElsewhere(id.as_str().to_owned())),
+    }
 }
 
 fn numbered<T: Copy>(field: &'static str, number: i32, all: &[T]) -> Result<T, InvalidField> {

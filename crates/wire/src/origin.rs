@@ -1,68 +1,33 @@
-//! Origins of turns and tasks between processes of the fleet. A command of an earlier build has no
-//! origin: it is read from the metadata here, and nowhere else in this crate.
+//! The protobuf forms of what opens turns and tasks.
 
 use model::{
-    AgentId, ContinuedBatch, FollowedTurn, Metadata, Position, TaskId, TaskKind, TaskOrigin, ThreadId,
-    TimerId, TriggerType, TurnId, TurnOrigin,
+    ContinuedBatch, FollowedTurn, InvalidMetadata, Metadata, Position, TaskOrigin, ThreadId, TimerId,
+    TriggerType, TurnId, TurnOrigin,
 };
 
-use crate::command::{InvalidCommand, without_nul};
 use crate::convert::{self, InvalidField};
 use crate::pb;
 
 /// The field with the origin, in errors.
 const ORIGIN: &str = "origin";
 
-/// Origin of an input, and the rest of its metadata. `encoded` is `None` in a command of an earlier
-/// build.
-pub(crate) fn of_turn(
-    turn: &TurnId,
-    encoded: Option<pb::TurnOrigin>,
-    metadata: Metadata,
-) -> Result<(TurnOrigin, Metadata), InvalidCommand> {
-    let (origin, rest) = TurnOrigin::split(encoded.map(turn_origin).transpose()?, metadata);
-    rest.check_from_client().map_err(InvalidField::from)?;
-    match origin.fits(turn) {
-        true => Ok((origin, rest)),
-        false => Err(InvalidCommand::OriginElsewhere(turn.as_str().to_owned())),
-    }
-}
-
-/// Origin of a task of the fleet, and the rest of its metadata. `encoded` is `None` in a command of
-/// an earlier build.
-pub(crate) fn of_task(
-    (agent, id, kind): (&AgentId, &TaskId, TaskKind),
-    encoded: Option<pb::TaskOrigin>,
-    metadata: Metadata,
-) -> Result<(TaskOrigin, Metadata), InvalidCommand> {
-    let decoded = encoded.map(task_origin).transpose()?;
-    let (origin, rest) = TaskOrigin::split(decoded, (agent, id, kind), metadata);
-    rest.check_from_client().map_err(InvalidField::from)?;
-    if let Some(thread) = origin.source_thread().filter(|thread| thread.tenant() != agent.tenant()) {
-        return Err(InvalidCommand::OtherTenant { agent: agent.clone(), thread: thread.clone() });
-    }
-    match origin.fits(id, kind) {
-        true => Ok((origin, rest)),
-        false => Err(InvalidCommand::OriginElsewhere(id.as_str().to_owned())),
-    }
-}
-
-fn turn_origin(origin: pb::TurnOrigin) -> Result<TurnOrigin, InvalidCommand> {
+pub(crate) fn turn_origin(origin: pb::TurnOrigin) -> Result<TurnOrigin, InvalidField> {
     use pb::turn_origin::Kind;
     Ok(match origin.kind.ok_or(InvalidField::Missing(ORIGIN))? {
         Kind::Person(()) => TurnOrigin::of_person(&Metadata::EMPTY),
         Kind::Heartbeat(batch) => TurnOrigin::Heartbeat { batch: position("heartbeat", batch)? },
         Kind::Continuation(continued) => TurnOrigin::Continuation(continued_batch(continued)?),
         Kind::FollowUp(fired) => TurnOrigin::FollowUp {
-            timer: TimerId::parse(&fired.timer_id)?,
+            timer: TimerId::parse(&fired.timer_id)
+                .map_err(|_| InvalidField::Enum("timer_id", format!("{:?}", fired.timer_id)))?,
             trigger: TriggerType::from_name(&fired.trigger_type)
                 .ok_or_else(|| InvalidField::Enum("trigger_type", format!("{:?}", fired.trigger_type)))?,
-            reason: without_nul("reason", &fired.reason).map(|()| fired.reason.into())?,
+            reason: without_nul(fired.reason)?,
         },
     })
 }
 
-fn task_origin(origin: pb::TaskOrigin) -> Result<TaskOrigin, InvalidCommand> {
+pub(crate) fn task_origin(origin: pb::TaskOrigin) -> Result<TaskOrigin, InvalidField> {
     use pb::task_origin::Kind;
     Ok(match origin.kind.ok_or(InvalidField::Missing(ORIGIN))? {
         Kind::Sent(()) => TaskOrigin::of_sender(&Metadata::EMPTY),
@@ -89,6 +54,11 @@ fn task_origin(origin: pb::TaskOrigin) -> Result<TaskOrigin, InvalidCommand> {
 fn continued_batch(continued: pb::ContinuedBatch) -> Result<ContinuedBatch, InvalidField> {
     let pb::ContinuedBatch { batch, number, turn_id } = continued;
     Ok(ContinuedBatch { batch: position("batch", batch)?, number, turn: turn(&turn_id)? })
+}
+
+/// It is shown in the metadata of the input.
+fn without_nul(text: String) -> Result<Box<str>, InvalidField> {
+    if text.contains('\0') { Err(InvalidMetadata::Nul.into()) } else { Ok(text.into()) }
 }
 
 fn position(field: &'static str, number: i64) -> Result<Position, InvalidField> {

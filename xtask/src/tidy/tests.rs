@@ -306,7 +306,7 @@ fn one_file_knows_the_keys_of_origins() {
             ("crates/gateway/src/a.rs", of_metadata),
             ("crates/gateway/src/b.rs", mark),
             ("crates/gateway/src/c.rs", get),
-            ("crates/model/src/origin.rs", mark),
+            ("crates/model/src/origin_keys.rs", mark),
             ("crates/partition/src/a.rs", get),
             ("crates/partition/src/a/tests.rs", mark),
             ("crates/simulation/src/a.rs", mark),

@@ -193,7 +193,8 @@ mod tests {
     fn continuing_input_is_the_last_message_of_its_batch() {
         let of = |metadata: Value| {
             let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
-            input(MessageId::parse("q").unwrap(), "hi".into(), metadata, Timestamp(7))
+            let continues = model::TurnOrigin::of_person(&metadata).continues();
+            input(MessageId::parse("q").unwrap(), "hi".into(), metadata, continues, Timestamp(7))
         };
         assert_eq!(
             (of(json!({})).batch_id, of(json!({})).batch_type),

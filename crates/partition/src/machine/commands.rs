@@ -36,7 +36,9 @@ fn task_of(command: &Command) -> Option<CommandKey> {
 fn key_of(command: &Command) -> CommandKey {
     match command {
         Command::Turn(opened) => CommandKey::Turn(opened.thread.clone(), opened.turn.clone(), opened.run),
-        Command::Task(task) => CommandKey::Task(task.agent.clone(), task.id.clone(), task.origin.source_thread().cloned()),
+        Command::Task(task) => {
+            CommandKey::Task(task.agent.clone(), task.id.clone(), task.origin.source_thread().cloned())
+        }
         Command::DelayedTask(delayed) => {
             CommandKey::Task(delayed.task.agent.clone(), delayed.task.id.clone(), None)
         }

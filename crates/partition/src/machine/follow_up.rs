@@ -104,8 +104,7 @@ impl Partition {
         }
         let answer = messages.last()?;
         let rules = FollowUpRules::parse(&opened.options.follow_up.to_value()).ok()?;
-        let finished =
-            FinishedTurn { is_complete: !goes_on, is_empty: is_empty(answer) };
+        let finished = FinishedTurn { is_complete: !goes_on, is_empty: is_empty(answer) };
         let timer = TimerId::follow_up(&turn.thread, answer.placement.position);
         match arm(&rules, finished, &answer.metadata) {
             Ok(None) => None,

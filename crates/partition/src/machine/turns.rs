@@ -6,7 +6,7 @@ use std::sync::Arc;
 use batches::memory::RecalledFacts;
 use model::{
     Chunk, Frame, IncomingChunk, MessageFailure, MessageKey, RejectedEntry, Role, Seq, Timestamp, TurnError,
-    TurnId, TurnOpened, TurnOptions,
+    TurnId, TurnOptions,
 };
 use scheduling::{AgentQueue, HeadState, Readiness};
 
@@ -18,7 +18,7 @@ use crate::limits::MOST_UNSENT;
 use crate::messages::Slot;
 use crate::open::{OpenMessage, Phase, TurnRef};
 use crate::turn_state::{MESSAGE, Postponed, TrackedTurn, TurnEnd, TurnPhase, TurnSource};
-use crate::types::{NotNow, Start, Started};
+use crate::types::{NotNow, Start, Started, TurnCause};
 
 /// First attempt of a request that a previous owner may have made as well. It is high enough that
 /// deliveries of the two requests never have the same attempt if both are in the queue.
@@ -556,8 +556,7 @@ fn start(turn: &TrackedTurn) -> Start {
         }
         TurnSource::Task(queued) => {
             let task = &queued.task;
-            let cause =
-                TurnCause::Task { id: task.id.clone(), kind: task.kind, origin: task.origin.clone() };
+            let cause = TurnCause::Task { id: task.id.clone(), kind: task.kind, origin: task.origin.clone() };
             (cause, task.content.clone(), task.task_metadata(), TurnOptions::default())
         }
     };

@@ -1,8 +1,8 @@
 //! Inputs of persons and tasks, as gateways and others publish them.
 
 use model::{
-    AgentId, Bucket, BusyPolicy, Command, Metadata, PartitionId, Task, TaskId, TaskKind, ThreadId, TurnId,
-    TurnOpened, TurnOptions,
+    AgentId, Bucket, BusyPolicy, Command, Metadata, PartitionId, Task, TaskId, TaskKind, TaskOrigin,
+    ThreadId, TurnId, TurnOpened, TurnOptions, TurnOrigin,
 };
 use serde_json::{Map, json};
 
@@ -109,9 +109,10 @@ fn task(number: usize, agent: &AgentId) -> Option<Task> {
 pub(crate) fn owner_of(command: &Command) -> String {
     match command {
         Command::Turn(opened) => opened.thread.to_string(),
-        Command::Task(task) => {
-            task.origin.source_thread().map_or_else(|| task.agent.agent().to_string(), |source| source.to_string())
-        }
+        Command::Task(task) => task
+            .origin
+            .source_thread()
+            .map_or_else(|| task.agent.agent().to_string(), |source| source.to_string()),
         Command::DelayedTask(delayed) => delayed.task.agent.agent().to_string(),
         Command::Control(control) => control.subject.to_string(),
     }

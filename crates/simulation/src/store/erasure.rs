@@ -126,7 +126,12 @@ impl Store {
         let is_input = |message: &&crate::checker::MessageRow| {
             matches!(part_of(&message.key.message), Some((_, TurnPart::Input)))
                 && self.message_keys.contains(&message.key)
-                && model::stored_source_thread(&message.key.thread.agent(), TaskKind::Memory, &message.metadata).as_ref()
+                && model::stored_source_thread(
+                    &message.key.thread.agent(),
+                    TaskKind::Memory,
+                    &message.metadata,
+                )
+                .as_ref()
                     == Some(thread)
         };
         self.messages.iter().filter(is_input).map(|message| message.key.clone()).collect()
@@ -330,10 +335,9 @@ impl Store {
         let in_tables = |tables: &super::Tables| {
             let open = tables.open_turns.keys().find(|(of, _)| of == thread);
             let failed = tables.failed_turns.keys().find(|(of, _)| of == thread);
-            let task = tables
-                .tasks
-                .iter()
-                .find(|((agent, _), task)| agent.as_str() == own || task.origin.source_thread() == Some(thread));
+            let task = tables.tasks.iter().find(|((agent, _), task)| {
+                agent.as_str() == own || task.origin.source_thread() == Some(thread)
+            });
             let outgoing =
                 tables.outbox.values().flat_map(|batch| &batch.outgoing).find(|outgoing| match outgoing {
                     Outgoing::TurnOpened(opened) => opened.thread == *thread,

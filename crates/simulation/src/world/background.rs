@@ -1,6 +1,6 @@
 //! Background tasks of an owner: queries to the store, turn requests, the outbox.
 
-use model::{AgentId, Metadata, Position, TaskKind, TurnId, TurnOpened};
+use model::{AgentId, Position, TaskKind, TurnId, TurnOpened, TurnOrigin};
 use partition::{CommandKey, CommandVerdict, Input, NotNow, OutboxBatch, Outgoing, Start, Started};
 
 use crate::bug::PlantedBug;

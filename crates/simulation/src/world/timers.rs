@@ -3,7 +3,8 @@
 
 use model::{
     AgentId, BusyPolicy, Command, DelayedTask, Metadata, PartitionId, Position, Seq, Task, TaskId, TaskKind,
-    ThreadId, TimerId, TimerKind, Timestamp, TurnId, TurnOpened, TurnOptions,
+    TaskOrigin, ThreadId, TimerId, TimerKind, Timestamp, TriggerType, TurnId, TurnOpened, TurnOptions,
+    TurnOrigin,
 };
 use partition::{
     Commit, DueSchedule, DueTimer, EntryBody, Input, Outgoing, Start, StreamEntry, TaskDelay, TimerDecision,
@@ -552,9 +553,7 @@ pub(super) fn judge_by_content(opened: &mut TurnOpened, bug: Option<PlantedBug>)
     let is_marked = opened.content.starts_with("[AUTONOMOUS_FOLLOWUP");
     opened.origin = match bug {
         // No batch has this position, so that the input begins one of its own.
-        Some(PlantedBug::SyntheticByContent) if is_marked => {
-            TurnOrigin::Heartbeat { batch: Position::MAX }
-        }
+        Some(PlantedBug::SyntheticByContent) if is_marked => TurnOrigin::Heartbeat { batch: Position::MAX },
         Some(PlantedBug::OrdinaryAnswerWithdrawn)
             if opened.turn.as_str().contains("-i") && opened.run == 0 =>
         {

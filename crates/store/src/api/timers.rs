@@ -1,6 +1,8 @@
 //! Follow-ups and delayed tasks as shown to people, and delayed tasks as written by gateways.
 
-use model::{AgentId, DelayedTask, Metadata, Task, TaskId, TaskKind, TaskOrigin, ThreadId, TimerId, Timestamp, TurnId};
+use model::{
+    AgentId, DelayedTask, Metadata, Task, TaskId, TaskKind, TaskOrigin, ThreadId, TimerId, Timestamp, TurnId,
+};
 use partition::TaskDelay;
 use serde_json::Value;
 use sqlx::Row;

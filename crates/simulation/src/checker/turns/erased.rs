@@ -43,8 +43,7 @@ impl Erased<'_> {
     fn grows(&mut self, turns: &Turns) -> bool {
         let before = self.tasks.len() + self.turns.len();
         for Ordered { command, .. } in &turns.ledger {
-            let follows =
-                |turn: Option<&TurnId>| turn.is_some_and(|turn| self.turns.contains(turn));
+            let follows = |turn: Option<&TurnId>| turn.is_some_and(|turn| self.turns.contains(turn));
             match command {
                 Command::Turn(opened)
                     if self.threads.contains(&opened.thread) || follows(opened.origin.turn()) =>

@@ -183,9 +183,7 @@ fn check_continuations(
         .ledger
         .iter()
         .filter_map(|ordered| match &ordered.command {
-            Command::Turn(opened) => {
-                Some(name(format!("turn {}", opened.turn), opened.origin.continues()?))
-            }
+            Command::Turn(opened) => Some(name(format!("turn {}", opened.turn), opened.origin.continues()?)),
             Command::Task(task) => Some(name(format!("task {}", task.id), task.origin.continues()?)),
             Command::DelayedTask(_) | Command::Control(_) => None,
         })

@@ -1,6 +1,6 @@
 //! What an owner must do in time, once, or never: checked while the history runs.
 
-use model::{TaskId, TaskKind, Timestamp};
+use model::{FollowedTurn, Metadata, TaskId, TaskKind, TaskOrigin, Timestamp};
 use partition::{Commit, Outgoing, Start, TurnStatus};
 
 use crate::checker::{Invariant, Violation};

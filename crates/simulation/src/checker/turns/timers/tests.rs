@@ -33,6 +33,7 @@ fn judged(refusal: TimerEvent) -> Vec<Invariant> {
         agent: thread().agent(),
         run: 0,
         content: "hello".to_owned(),
+        origin: TurnOrigin::PERSON,
         metadata: Metadata::EMPTY,
         actor: None,
         options: TurnOptions { busy_policy: BusyPolicy::Enqueue, ..TurnOptions::default() },

@@ -1,5 +1,7 @@
+use serde_json::Value;
+
 use super::*;
-use crate::{BatchType, TaskEdit};
+use crate::{BatchType, Task, TaskEdit, TimerId, TriggerType, TurnOrigin};
 
 fn map(value: Value) -> Metadata {
     Metadata::new(value.as_object().unwrap().clone()).unwrap()
@@ -95,24 +97,21 @@ fn tasks_are_shown_with_the_keys_that_they_have_always_had() {
     after_turn["thread_id"] = json!("t");
     after_turn["assistant_message_id"] = json!(answer.as_str());
     let summary = json!({"thread_id": "t", "compaction_id": "7"});
-    assert_eq!(
-        shown,
-        [json!({}), json!({}), followed.clone(), followed, summary, continued, after_turn]
-    );
+    assert_eq!(shown, [json!({}), json!({}), followed.clone(), followed, summary, continued, after_turn]);
 }
 
 #[test]
 fn an_origin_comes_back_from_json_and_from_the_metadata_of_earlier_builds() {
     let own = map(json!({"note": 1, "recalled": ["f"]}));
     for origin in turn_origins() {
-        let whole = joined(&own, &origin.metadata());
+        let whole = own.joined(&origin.metadata());
         let decoded = serde_json::from_str(&serde_json::to_string(&origin).unwrap()).unwrap();
         for known in [Some(decoded), None] {
             assert_eq!(TurnOrigin::split(known, whole.clone()), (origin.clone(), own.clone()));
         }
     }
     for (kind, origin) in task_origins() {
-        let (whole, id) = (joined(&own, &origin.metadata()), task_id(&origin));
+        let (whole, id) = (own.joined(&origin.metadata()), task_id(&origin));
         let decoded = serde_json::from_str(&serde_json::to_string(&origin).unwrap()).unwrap();
         for known in [Some(decoded), None] {
             let found = TaskOrigin::split(known, (&agent(), &id, kind), whole.clone());
@@ -172,7 +171,8 @@ fn ids_tell_which_origins_they_can_have() {
         TurnId::continuation(&thread(), Position::from_stored(8)).unwrap(),
         timer.turn().unwrap(),
     ];
-    let fitting = turn_origins().iter().map(|origin| ids.each_ref().map(|id| origin.fits(id))).collect::<Vec<_>>();
+    let fitting =
+        turn_origins().iter().map(|origin| ids.each_ref().map(|id| origin.fits(id))).collect::<Vec<_>>();
     assert_eq!(
         fitting,
         [
@@ -281,5 +281,5 @@ fn a_follow_up_says_of_itself_what_is_reserved() {
         metadata.to_value(),
         json!({"synthetic": true, "trigger_type": "check_in", "trigger_reason": "quiet  for an hour", key: timer})
     );
-    assert!(RESERVED.iter().all(|name| metadata.get(name).is_some()));
+    assert!(Metadata::RESERVED.iter().all(|name| metadata.get(name).is_some()));
 }

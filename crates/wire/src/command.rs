@@ -6,7 +6,7 @@ use bytes::Bytes;
 use model::{
     AgentId, Bucket, BusyPolicy, Command, CommandId, Control, ControlKind, DelayedTask, InvalidMetadata,
     MessageId, Metadata, Note, RejectedEntry, ScheduleName, Task, TaskEdit, TaskId, TaskKind, TaskOrigin,
-    ThreadId, TimerId, TimerKind, Timestamp, TurnId, TurnOpened, TurnOptions,
+    ThreadId, TimerId, TimerKind, Timestamp, TurnId, TurnOpened, TurnOptions, TurnOrigin,
 };
 use prost::Message as _;
 

@@ -1,9 +1,9 @@
 use crate::{AgentWrite, ArmedTimer, BackoffChange, FailedTask, FailedTurn, TurnEnded, UsageWrite};
 use model::{
-    AgentId, BatchType, CommandId, ControlKind, Metadata, PartitionId, Placement, QueuedTask, Role, Task,
-    TaskId, TaskKind, ThreadId, TimerId, Timestamp, TurnOpened,
+    AgentId, BatchType, CommandId, ControlKind, FollowedTurn, Metadata, PartitionId, Placement, QueuedTask,
+    Role, Task, TaskId, TaskKind, TaskOrigin, ThreadId, TimerId, Timestamp, TurnOpened, TurnOrigin,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 

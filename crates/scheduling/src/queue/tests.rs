@@ -1,4 +1,4 @@
-use model::{AgentId, Metadata, Task, TaskEdit, TaskKind};
+use model::{AgentId, Metadata, Task, TaskEdit, TaskKind, TaskOrigin};
 
 use super::*;
 

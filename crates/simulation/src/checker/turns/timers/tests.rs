@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use model::{BusyPolicy, Metadata, Position, TurnOpened, TurnOptions};
+use model::{BusyPolicy, Metadata, Position, TurnOpened, TurnOptions, TurnOrigin};
 
 use super::*;
 use crate::checker::turns::{Ordered, Transition};

@@ -10,6 +10,7 @@ mod imports;
 mod layering;
 mod links;
 mod names;
+mod origins;
 pub(crate) mod prose;
 mod source;
 #[cfg(test)]
@@ -135,6 +136,7 @@ fn violations(files: &[SourceFile]) -> Vec<RuleViolation> {
                 layering::check(file),
                 source::check(file),
                 names::check(file),
+                origins::check(file),
                 prose::check(file),
                 text::check(file),
                 words::check(file),

@@ -12,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-use model::{AgentId, Bucket, Metadata, PartitionCount, Task, TaskId, TaskKind, ThreadId};
+use model::{
+    AgentId, Bucket, FollowedTurn, Metadata, PartitionCount, Position, Task, TaskId, TaskKind, TaskOrigin,
+    ThreadId, TurnId,
+};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Row};
 use testkit::{db_snapshot::turns, fleet, fleet::FleetOptions};
@@ -99,13 +102,21 @@ impl Fixture {
 
     /// Sends a task that follows a turn of `thread`, as workers and their outboxes do.
     async fn background_task(&self, agent: &str, thread: &str, kind: TaskKind, id: &str, content: &str) {
-        let metadata = json!({"thread_id": thread, "compaction_id": "17", "assistant_message_id": "x-a"});
+        let thread = ThreadId::parse(thread).unwrap();
+        let (turn, position) = (TurnId::foreground(&thread, "x").unwrap(), Position::from_stored(17));
+        let origin = match kind {
+            TaskKind::Compaction => TaskOrigin::Summary { thread, compaction: position },
+            _ => {
+                TaskOrigin::AfterTurn(FollowedTurn { answer: turn.answer(0), batch: position, thread, turn })
+            }
+        };
         let task = Task {
             agent: AgentId::parse(agent).unwrap().queue_of(kind),
             id: TaskId::parse(id).unwrap(),
             kind,
             content: content.to_owned(),
-            metadata: Metadata::new(metadata.as_object().unwrap().clone()).unwrap(),
+            origin,
+            metadata: Metadata::EMPTY,
         };
         let subject = wire::subject::partition_commands(partitions(), task.agent.as_str());
         self.publisher.publish_raw(&subject, None, wire::encode_task_of_fleet(&task)).await.unwrap();

@@ -353,7 +353,7 @@ impl<'a> ErasedStreams<'a> {
                 bus.next_entry(&name, &subject, from).await?.filter(|entry| entry.seq < below)
             {
                 from = entry.seq.next();
-                if origin(self.partitions, partition, &entry).is_some_and(|of| self.scope.has(&of)) {
+                if source_thread(self.partitions, partition, &entry).is_some_and(|of| self.scope.has(&of)) {
                     found.push(subject);
                     break;
                 }
@@ -378,23 +378,27 @@ fn owner_of(partition: PartitionId, name: &str) -> Option<ThreadId> {
 }
 
 /// The thread whose text a task carries.
-fn origin(partitions: PartitionCount, partition: PartitionId, entry: &StoredEntry) -> Option<ThreadId> {
+fn source_thread(
+    partitions: PartitionCount,
+    partition: PartitionId,
+    entry: &StoredEntry,
+) -> Option<ThreadId> {
     let limits = wire::DecodeLimits { chunk_bytes: usize::MAX, partitions };
     match wire::decode_entry(partition, &entry.subject, None, &entry.payload, &limits) {
-        Ok(wire::Decoded::Command(model::Command::Task(task))) => task.origin(),
+        Ok(wire::Decoded::Command(model::Command::Task(task))) => task.origin.source_thread().cloned(),
         Ok(_) | Err(_) => None,
     }
 }
 
 /// The thread whose text is in a task that the database has refused. The dead letter of such a task
 /// is JSON on the subject of tasks. It has the kind of the task, which no publisher can set there.
-fn origin_of_dead_task(partition: PartitionId, entry: &StoredEntry) -> Option<ThreadId> {
+fn source_of_dead_task(partition: PartitionId, entry: &StoredEntry) -> Option<ThreadId> {
     let stored = subject::parse_stored(partition, &entry.subject)?;
     let agent = AgentId::parse(stored.key).ok()?;
     let task: Value = serde_json::from_slice(&entry.payload).ok()?;
     let kind = TaskKind::from_name(task.get("kind")?.as_str()?)?;
     let metadata = Metadata::new(task.get("metadata")?.as_object()?.clone()).ok()?;
-    model::origin(&agent, kind, &metadata)
+    model::stored_source_thread(&agent, kind, &metadata)
 }
 
 /// The threads of a tenant that exist only in streams.
@@ -442,8 +446,8 @@ pub(crate) async fn drop_dead_tasks(attempt: &mut ErasureAttempt<'_>) -> Result<
             let place = subject::in_fleet(attempt.partitions, &subject);
             let (partition, subject) = place.unwrap_or((PartitionId(bucket), subject));
             let entry = StoredEntry { seq: Seq(0), subject, payload: Bytes::from(raw) };
-            let of = origin(attempt.partitions, partition, &entry)
-                .or_else(|| origin_of_dead_task(partition, &entry));
+            let of = source_thread(attempt.partitions, partition, &entry)
+                .or_else(|| source_of_dead_task(partition, &entry));
             if of.is_some_and(|of| attempt.threads.contains(&of)) {
                 dropped += u64::from(attempt.store.erase_dead_task(bucket, &key).await?);
             }

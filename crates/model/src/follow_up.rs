@@ -3,12 +3,14 @@
 
 use std::borrow::Cow;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::Metadata;
 
 /// Why an agent sends a follow-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TriggerType {
     /// The user has been silent for a while.
     CheckIn,
@@ -49,18 +51,6 @@ impl TriggerType {
             Self::TaskIncomplete => "Check in about the incomplete task we discussed.",
             Self::WaitingForDecision => "Follow up on the decision the user needs to make.",
         }
-    }
-
-    /// Metadata of the input of a follow-up. `reason` is for people who investigate.
-    pub fn metadata(self, reason: &str) -> Metadata {
-        let entries = [
-            ("synthetic", Value::Bool(true)),
-            ("trigger_type", Value::from(self.name())),
-            ("trigger_reason", Value::from(reason.replace('\0', ""))),
-        ];
-        let map = entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        // Flat, finite and without NUL characters.
-        Metadata::new(map).unwrap_or_default()
     }
 }
 
@@ -219,15 +209,5 @@ mod tests {
             let error = hint(value.clone()).unwrap_err();
             assert!(error.contains(why), "{value}: {error}");
         }
-    }
-
-    #[test]
-    fn a_follow_up_says_of_itself_what_is_reserved() {
-        let metadata = TriggerType::CheckIn.metadata("quiet \0 for an hour");
-        assert_eq!(
-            metadata.to_value(),
-            json!({"synthetic": true, "trigger_type": "check_in", "trigger_reason": "quiet  for an hour"})
-        );
-        assert!(metadata.as_map().unwrap().keys().all(|name| Metadata::RESERVED.contains(&name.as_str())));
     }
 }

@@ -21,6 +21,8 @@ mod message;
 mod metadata;
 mod model_call;
 mod note;
+mod origin;
+mod origin_keys;
 mod position;
 mod prices;
 pub mod quoting;
@@ -28,12 +30,14 @@ mod reasoning_tool;
 mod status;
 mod task;
 mod task_kind;
+mod task_origin;
 mod time;
 mod timer;
 mod token;
 mod token_counts;
 mod turn;
 mod turn_budget;
+mod turn_opened;
 
 pub use agent_setting::{AgentSetting, MAX_CONTEXT_TOKENS, MEMORY_LANGUAGES, SettingKind};
 pub use answer_calls::AnswerCalls;
@@ -58,6 +62,7 @@ pub use message::{
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use model_call::{ListedCall, ModelCall, UsageKind};
 pub use note::Note;
+pub use origin::{ContinuedBatch, RequestedBatch, TurnOrigin};
 pub use position::{Position, PositionMark, Positions};
 pub use prices::{InvalidPrices, Price, PriceTable};
 pub use reasoning_tool::{REASONING_TOOLS, is_reasoning_tool};
@@ -65,13 +70,15 @@ pub use status::{
     ActiveTurn, OpenBatch, OpenBatchMessage, OpenInputs, OpenMessageStatus, QueryTarget, QueueStatus,
     RequestInfo, WaitNotice, WaitReason, WaitingTurn,
 };
-pub use task::{DelayedTask, QueuedTask, Task, TaskEdit, origin};
+pub use task::{DelayedTask, QueuedTask, Task, TaskEdit};
 pub use task_kind::TaskKind;
+pub use task_origin::{FollowedTurn, TaskOrigin, stored_source_thread};
 pub use time::{Seq, Timestamp};
 pub use timer::{InvalidTimerId, TimerId, TimerKind};
 pub use token::{InvalidTokenKey, TokenKey, TokenKeys, TurnToken};
 pub use token_counts::TokenCounts;
 pub use turn::{
-    BusyPolicy, ErrorClass, InvalidTurnId, RetryHint, TurnError, TurnId, TurnOpened, TurnOptions, Unanswered,
+    BusyPolicy, ErrorClass, InvalidTurnId, RetryHint, TurnError, TurnId, TurnOptions, Unanswered,
 };
 pub use turn_budget::{InvalidTurnBudget, TurnBudget, TurnUse};
+pub use turn_opened::TurnOpened;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::{Map, Value};
 
-use crate::Position;
+use crate::origin_keys;
 
 /// 2^53: largest integer up to which doubles are exact.
 pub const MAX_EXACT_INTEGER: u64 = 1 << 53;
@@ -46,20 +46,7 @@ impl Metadata {
     pub const MAX_DEPTH: usize = 64;
 
     /// Keys that the system sets on messages it creates.
-    pub const RESERVED: [&str; 3] = ["synthetic", "trigger_type", "trigger_reason"];
-
-    /// Keys that the system sets on its own tasks: they name the turn that a task follows, and show
-    /// that the system created the task.
-    pub const OF_SYSTEM_TASKS: [&str; 8] = [
-        "thread_id",
-        "turn_id",
-        "assistant_message_id",
-        "batch_id",
-        "compaction_id",
-        "continues",
-        "continuation_number",
-        "synthetic",
-    ];
+    pub const RESERVED: [&str; 3] = origin_keys::RESERVED;
 
     pub const EMPTY: Self = Self(None);
 
@@ -96,25 +83,46 @@ impl Metadata {
         self.0.as_ref()?.get(key)
     }
 
-    /// True if the system created the input, not a person. Only the boolean `true` counts; the text
-    /// is not interpreted.
+    /// Metadata of flat values without NUL characters.
+    pub(crate) fn of_entries(entries: Vec<(&'static str, Value)>) -> Self {
+        let map = entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        Self::new(map).unwrap_or_default()
+    }
+
+    pub(crate) fn is_true(&self, key: &str) -> bool {
+        self.get(key) == Some(&Value::Bool(true))
+    }
+
+    /// True if the stored message was created by the system, not by a person. Only the boolean
+    /// `true` counts; the text is not interpreted.
     pub fn is_synthetic(&self) -> bool {
-        self.get("synthetic") == Some(&Value::Bool(true))
+        self.is_true(origin_keys::SYNTHETIC)
     }
 
-    /// `continues` of an input's metadata: the batch that its turn continues, as a decimal string
-    /// like all positions in JSON. `None` when absent or not a position.
-    pub fn continues(&self) -> Option<Position> {
-        let text = self.get("continues")?.as_str()?;
-        let position = text.parse().ok().filter(|position: &i64| *position > 0)?;
-        Some(Position::from_stored(position))
+    /// Metadata with the mark of messages that people do not see.
+    #[must_use]
+    pub(crate) fn with_synthetic(self) -> Self {
+        Self::of_entries(vec![(origin_keys::SYNTHETIC, Value::Bool(true))]).joined(&self)
     }
 
-    /// Batch that a heartbeat continues: `continues` of an input with `heartbeat` set to `true`.
-    /// Unlike other continuations, it is refused unless that batch is complete and the last of its
-    /// thread.
-    pub fn heartbeat_of(&self) -> Option<Position> {
-        self.continues().filter(|_| self.get("heartbeat") == Some(&Value::Bool(true)))
+    /// Both objects in one. A key that both have keeps the value of `self`.
+    pub(crate) fn joined(&self, more: &Self) -> Self {
+        let (Some(map), Some(more)) = (self.as_map(), more.as_map()) else {
+            return if self.is_empty() { more.clone() } else { self.clone() };
+        };
+        let mut map = map.clone();
+        for (key, value) in more {
+            map.entry(key).or_insert_with(|| value.clone());
+        }
+        Self(Some(Box::new(map)))
+    }
+
+    /// The entries that `part` does not have, so that [`Metadata::joined`] gives all of them again.
+    pub(crate) fn without(self, part: &Self) -> Self {
+        let Some(part) = part.as_map() else { return self };
+        let mut map = self.into_map();
+        map.retain(|key, value| part.get(key) != Some(value));
+        Self(Some(Box::new(map)).filter(|map| !map.is_empty()))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -124,6 +132,10 @@ impl Metadata {
     /// The object; `None` if it is empty.
     pub fn as_map(&self) -> Option<&Map<String, Value>> {
         self.0.as_deref()
+    }
+
+    pub(crate) fn into_map(self) -> Map<String, Value> {
+        self.0.map(|map| *map).unwrap_or_default()
     }
 
     /// The object as a JSON value; `{}` if it is empty.

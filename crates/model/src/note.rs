@@ -70,10 +70,7 @@ impl Metadata {
     /// Metadata of a note that only models read.
     #[must_use]
     pub fn hidden(self) -> Self {
-        let mut map = self.as_map().cloned().unwrap_or_default();
-        map.insert("synthetic".to_owned(), Value::Bool(true));
-        // One more key with a boolean is always valid.
-        Self::new(map).unwrap_or(self)
+        self.with_synthetic()
     }
 }
 

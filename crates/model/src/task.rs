@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::{AgentId, BatchType, Bucket, Metadata, Position, TaskId, TaskKind, ThreadId, Timestamp};
+use crate::origin_keys;
+use crate::{
+    AgentId, BatchType, Bucket, Metadata, Position, RequestedBatch, TaskId, TaskKind, TaskOrigin, Timestamp,
+};
 
 /// A unit of work of an agent, as it was sent.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,7 +16,9 @@ pub struct Task {
     pub kind: TaskKind,
     /// Text, which becomes the turn's input.
     pub content: String,
-    /// Free-form; becomes the input's metadata.
+    /// What sent it.
+    pub origin: TaskOrigin,
+    /// The sender's own, without the keys of the origin; see [`Task::task_metadata`].
     pub metadata: Metadata,
 }
 
@@ -27,52 +32,65 @@ impl Task {
             self.metadata.get(Self::FROM_AGENT).and_then(Value::as_str).is_some_and(|id| !id.is_empty());
         match self.kind {
             TaskKind::WorkRequest | TaskKind::Memory | TaskKind::Compaction => BatchType::SystemTrigger,
-            TaskKind::Task if self.is_of_schedule() => BatchType::SystemTrigger,
+            TaskKind::Task if matches!(self.origin, TaskOrigin::Scheduled { .. }) => BatchType::SystemTrigger,
             TaskKind::Task if names_sender => BatchType::AgentToAgent,
             TaskKind::Task => BatchType::UserRequest,
         }
-    }
-
-    /// True if an occurrence of a schedule sent it; see
-    /// [`TimerId::series`](crate::TimerId::series).
-    fn is_of_schedule(&self) -> bool {
-        let mut parts = self.id.as_str().split('-');
-        let (bucket, schedule, occurrence) = (parts.next(), parts.next(), parts.next());
-        let is_hex = |text: &str, length: usize| {
-            text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-        };
-        bucket.and_then(|bucket| bucket.strip_prefix('s')).is_some_and(|bucket| is_hex(bucket, 4))
-            && schedule.is_some_and(|schedule| is_hex(schedule, 24))
-            && occurrence.is_some_and(|at| at.parse::<u64>().is_ok())
-            && parts.next().is_none()
     }
 
     pub fn bucket(&self) -> Bucket {
         Bucket::of_key(self.agent.as_str())
     }
 
-    /// Thread whose text it carries; see [`origin`].
-    pub fn origin(&self) -> Option<ThreadId> {
-        origin(&self.agent, self.kind, &self.metadata)
+    /// Metadata of the task: the sender's, with the keys of its origin.
+    pub fn task_metadata(&self) -> Metadata {
+        self.metadata.joined(&self.origin.metadata())
     }
 
-    /// Applies an operator's edit. In a task created by the system, the system's keys are neither
-    /// changed nor added, so that it still belongs to the turn that it follows. The store does the
-    /// same in SQL (`7_rare_changes.sql`).
+    /// Metadata of the input of the task's turn.
+    pub fn input_metadata(&self) -> Metadata {
+        let mut map = self.task_metadata().into_map();
+        let mut note = |key: &str, value: Value| map.insert(key.to_owned(), value);
+        if self.kind != TaskKind::Task {
+            note(origin_keys::SYNTHETIC, json!(true));
+            note(origin_keys::TRIGGER_TYPE, json!(self.kind.name()));
+        }
+        note("task_id", json!(self.id.as_str()));
+        note("task_kind", json!(self.kind.name()));
+        Metadata::new(map).unwrap_or_default()
+    }
+
+    /// Replaces the metadata by an operator's. In a task created by the system, the system's keys
+    /// are neither changed nor added, so that it still belongs to the turn that it follows. The
+    /// store does the same in SQL (`antiphon_edited_task`).
+    fn edit_metadata(&mut self, edited: &Metadata) {
+        let is_of_system = self.kind != TaskKind::Task || self.origin.is_of_system();
+        let kept: &[&str] = if is_of_system { &origin_keys::OF_SYSTEM_TASKS } else { &[] };
+        self.metadata = edited.clone().with_keys_of(&self.metadata, kept);
+        match &mut self.origin {
+            TaskOrigin::Sent { requested } | TaskOrigin::Scheduled { requested } => {
+                *requested = RequestedBatch::of(&self.metadata);
+            }
+            TaskOrigin::AfterTurn(_)
+            | TaskOrigin::Summary { .. }
+            | TaskOrigin::Continuation(_)
+            | TaskOrigin::ContinuationAfterTurn { .. } => {}
+        }
+    }
+
+    /// Applies an operator's edit.
     pub fn edit(&mut self, edit: &TaskEdit) {
         if let Some(content) = &edit.content {
             self.content.clone_from(content);
         }
         if let Some(metadata) = &edit.metadata {
-            let is_of_system = self.kind != TaskKind::Task || self.metadata.is_synthetic();
-            let kept: &[&str] = if is_of_system { &Metadata::OF_SYSTEM_TASKS } else { &[] };
-            self.metadata = metadata.clone().with_keys_of(&self.metadata, kept);
+            self.edit_metadata(metadata);
         }
     }
 
     /// Distinguishes payloads of the same id.
     pub fn digest(&self) -> u64 {
-        let json = match self.metadata.as_map() {
+        let json = match self.task_metadata().as_map() {
             Some(map) => serde_json::to_vec(map).unwrap_or_default(),
             None => Vec::new(),
         };
@@ -83,7 +101,7 @@ impl Task {
 
     /// Size in bytes for memory limits.
     pub fn size(&self) -> usize {
-        self.content.len() + self.metadata.size() + 192
+        self.content.len() + self.metadata.size() + self.origin.metadata().size() + 192
     }
 }
 
@@ -99,16 +117,6 @@ impl TaskEdit {
     pub fn size(&self) -> usize {
         self.content.as_ref().map_or(0, String::len) + self.metadata.as_ref().map_or(0, Metadata::size)
     }
-}
-
-/// Thread whose turn a task follows, from the metadata that the system writes into such tasks. The
-/// task is deleted when that thread is erased. `None` for work sent by a client. The store does the
-/// same in SQL (`antiphon_origin_thread`).
-pub fn origin(agent: &AgentId, kind: TaskKind, metadata: &Metadata) -> Option<ThreadId> {
-    let is_ours = metadata.get("assistant_message_id").or_else(|| metadata.get("compaction_id")).is_some();
-    let name = metadata.get("thread_id").and_then(Value::as_str)?;
-    let thread = ThreadId::of_tenant(agent.tenant().as_ref(), name).ok();
-    thread.filter(|_| is_ours && kind != TaskKind::Task)
 }
 
 /// A task that enters its agent's queue later.
@@ -152,40 +160,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_edit_keeps_what_the_system_wrote() {
-        let map = |value: Value| Metadata::new(value.as_object().unwrap().clone()).unwrap();
-        let edited = |kind, before: Value, after: Value| {
-            let (agent, id) = (AgentId::parse("a").unwrap(), TaskId::parse("x").unwrap());
-            let mut task = Task { agent, id, kind, content: "old".to_owned(), metadata: map(before) };
-            let unchanged = task.clone();
-            task.edit(&TaskEdit::default());
-            assert_eq!(task, unchanged);
-            task.edit(&TaskEdit { content: Some("new".to_owned()), metadata: None });
-            assert_eq!((&*task.content, &task.metadata), ("new", &unchanged.metadata));
-            task.edit(&TaskEdit { content: None, metadata: Some(map(after)) });
-            assert_eq!(task.content, "new");
-            task.metadata.to_value()
-        };
-        let follows =
-            json!({"thread_id": "t", "turn_id": "u", "assistant_message_id": "u-a", "batch_id": "7"});
-        let wanted = json!({"thread_id": "other", "continues": "7", "note": 1});
-        let both = json!({"thread_id": "t", "turn_id": "u", "assistant_message_id": "u-a", "batch_id": "7", "note": 1});
-        assert_eq!(edited(TaskKind::Memory, follows.clone(), json!({})), follows);
-        assert_eq!(edited(TaskKind::WorkRequest, follows.clone(), wanted.clone()), both);
-        assert_eq!(edited(TaskKind::Task, follows, wanted.clone()), wanted, "a client wrote all of it");
-        let continuation =
-            json!({"synthetic": true, "continues": "7", "continuation_number": 1, "turn_id": "u"});
-        assert_eq!(edited(TaskKind::Task, continuation.clone(), json!({})), continuation);
-        assert_eq!(edited(TaskKind::Task, json!({"a": 1}), json!({})), json!({}));
-    }
-
-    #[test]
     fn the_type_of_a_batch_says_who_began_it() {
         let agent = AgentId::parse("a").unwrap();
         let of = |id: &str, kind, metadata: Value| {
             let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
             let (agent, id) = (agent.clone(), TaskId::parse(id).unwrap());
-            Task { agent, id, kind, content: String::new(), metadata }.batch_type()
+            let (origin, metadata) = TaskOrigin::split(None, (&agent, &id, kind), metadata);
+            Task { agent, id, kind, content: String::new(), origin, metadata }.batch_type()
         };
         assert_eq!(of("k1", TaskKind::Task, json!({})), BatchType::UserRequest);
         assert_eq!(of("k1", TaskKind::Task, json!({"from_agent": "bob"})), BatchType::AgentToAgent);
@@ -198,21 +179,5 @@ mod tests {
         for id in [timer.series().to_owned(), format!("{occurrence}-1"), occurrence.replacen('s', "x", 1)] {
             assert_eq!(of(&id, TaskKind::Task, json!({})), BatchType::UserRequest, "{id}");
         }
-    }
-
-    #[test]
-    fn only_what_follows_a_turn_carries_its_text() {
-        let of = |agent: &str, kind, metadata: Value| {
-            let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
-            origin(&AgentId::parse(agent).unwrap(), kind, &metadata).map(|thread| thread.as_str().to_owned())
-        };
-        let follows = json!({"thread_id": "t", "turn_id": "u", "assistant_message_id": "u-a"});
-        assert_eq!(of("a", TaskKind::Memory, follows.clone()).as_deref(), Some("t"));
-        assert_eq!(of("acme~a", TaskKind::WorkRequest, follows.clone()).as_deref(), Some("acme~t"));
-        let summary = json!({"thread_id": "t", "compaction_id": "7"});
-        assert_eq!(of("a", TaskKind::Compaction, summary).as_deref(), Some("t"));
-        assert_eq!(of("a", TaskKind::Task, follows), None, "it was sent from outside, whatever it says");
-        assert_eq!(of("a", TaskKind::Memory, json!({"thread_id": "t"})), None);
-        assert_eq!(of("a", TaskKind::Memory, json!({"thread_id": "b~t", "compaction_id": "7"})), None);
     }
 }

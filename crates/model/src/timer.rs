@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::{AgentId, Bucket, CommandId, MessageId, Position, ScheduleName, TaskId, ThreadId, TurnId};
@@ -49,7 +50,8 @@ impl TimerKind {
 /// Id of a durable timer. It begins with `f` for a follow-up, `s` for a schedule, or `d` for a
 /// delayed task. Then come the bucket of the thread or agent in four hexadecimal digits, a dash,
 /// and at most 58 characters of the id alphabet.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct TimerId(MessageId);
 
 impl TimerId {
@@ -149,6 +151,19 @@ fn digest(parts: &[&str]) -> String {
     // Ids contain no line feed.
     let hash = Sha256::digest(parts.join("\n"));
     hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl TryFrom<String> for TimerId {
+    type Error = InvalidTimerId;
+    fn try_from(text: String) -> Result<Self, InvalidTimerId> {
+        Self::parse(&text)
+    }
+}
+
+impl From<TimerId> for String {
+    fn from(id: TimerId) -> Self {
+        id.as_str().to_owned()
+    }
 }
 
 impl fmt::Display for TimerId {

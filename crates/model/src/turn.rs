@@ -16,7 +16,8 @@ const MAX_TURN_LEN: usize = "u0000-".len() + 80;
 /// The ids of the turn's messages are derived from it and are reserved: `<turn>-q` is the input,
 /// `<turn>-a<run>` the answer of a run (`-a` of the first), `<turn>-a<run>-s<step>` a step before
 /// it, `…-r<n>` a tool's result.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct TurnId(MessageId);
 
 impl TurnId {
@@ -167,6 +168,19 @@ impl TurnId {
     }
 }
 
+impl TryFrom<String> for TurnId {
+    type Error = InvalidTurnId;
+    fn try_from(text: String) -> Result<Self, InvalidTurnId> {
+        Self::parse(&text)
+    }
+}
+
+impl From<TurnId> for String {
+    fn from(id: TurnId) -> Self {
+        id.as_str().to_owned()
+    }
+}
+
 impl fmt::Display for TurnId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -222,34 +236,6 @@ impl BusyPolicy {
 
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|policy| policy.name() == name)
-    }
-}
-
-/// A person's input that opens a turn in a thread. Written by gateways into the thread's stream.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TurnOpened {
-    pub turn: TurnId,
-    pub thread: ThreadId,
-    /// Agent whose workflow answers.
-    pub agent: AgentId,
-    /// 0, or for the retry of a failed turn one more than the failed run.
-    pub run: u32,
-    pub content: String,
-    /// Becomes the metadata of the input message.
-    pub metadata: Metadata,
-    /// Operator or client that retried it, for the audit; `None` for run 0.
-    pub actor: Option<Box<str>>,
-    pub options: TurnOptions,
-}
-
-impl TurnOpened {
-    /// Size in bytes for memory limits.
-    pub fn size(&self) -> usize {
-        self.content.len()
-            + self.metadata.size()
-            + self.options.parameters.size()
-            + self.options.follow_up.size()
-            + 256
     }
 }
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use model::{
     Chunk, DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, MessageKey, MessageOutcome,
-    Metadata, PartitionId, Position, RejectedEntry, Seq, Task, TurnId,
+    PartitionId, Position, RejectedEntry, Seq, Task, TurnId,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::action::Action;
 use crate::commit::Commit;
@@ -303,13 +303,12 @@ fn own_batch(turn: &TurnWrite, commit: &Commit) -> Option<OutboxBatch> {
     (!outgoing.is_empty()).then_some(OutboxBatch { id, outgoing })
 }
 
-/// Whether the item follows from the turn, which is named in its metadata.
+/// Whether the item follows from the turn.
 fn is_of(outgoing: &Outgoing, turn: &TurnId) -> bool {
-    let names = |metadata: &Metadata| metadata.get("turn_id").and_then(Value::as_str) == Some(turn.as_str());
     match outgoing {
         Outgoing::TurnEnded(ended) => ended.turn == *turn,
-        Outgoing::TurnOpened(opened) => names(&opened.metadata),
-        Outgoing::Task(task) => names(&task.metadata),
+        Outgoing::TurnOpened(opened) => opened.origin.turn() == Some(turn),
+        Outgoing::Task(task) => task.origin.turn() == Some(turn),
         Outgoing::Pause(pause) => pause.turn == *turn,
     }
 }
@@ -331,7 +330,8 @@ fn keep<T: Clone>(all: &[T], wanted: impl Fn(&T) -> bool) -> Vec<T> {
 
 /// The task in the form in which clients send it, so that it can be replayed.
 fn dead_task(write: TaskWrite, partition: PartitionId, detail: String) -> DeadLetter {
-    let Task { agent, id, kind, content, metadata } = write.queued.task;
+    let metadata = write.queued.task.task_metadata();
+    let Task { agent, id, kind, content, .. } = write.queued.task;
     let payload = json!({
         "task_id": id.as_str(), "kind": kind.name(), "content": content, "metadata": metadata.to_value(),
     });

@@ -98,7 +98,7 @@ impl Commit {
     /// Adds a failed turn. If its input came from a person, follow-ups to earlier answers in the
     /// thread are dropped from this commit.
     pub(crate) fn fail_turn(&mut self, failed: FailedTurn) {
-        if !failed.opened.metadata.is_synthetic() {
+        if !failed.opened.origin.is_synthetic() {
             let is_before = |write: &TimerWrite| {
                 matches!(write, TimerWrite::Arm(armed) if armed.id.kind() == TimerKind::FollowUp
                     && armed.thread.as_ref() == Some(&failed.opened.thread))

@@ -225,7 +225,7 @@ impl Partition {
 
     /// Batches that active or waiting turns continue.
     pub fn continued(&self) -> impl Iterator<Item = (&ThreadId, Position)> {
-        self.table.turns.values().filter_map(|turn| Some((&turn.thread, turn.metadata().continues()?)))
+        self.table.turns.values().filter_map(|turn| Some((&turn.thread, turn.continues()?)))
     }
 
     /// Counts since the last call.

@@ -2,7 +2,6 @@
 
 use batches::memory::{Fact, InvalidAnswer, InvalidFact, ParsedFacts, RecalledFacts, UserWords, parse_facts};
 use model::{AgentId, MessageId, TaskKind, ThreadId};
-use serde_json::Value;
 
 use crate::types::TurnWrite;
 
@@ -78,13 +77,8 @@ impl TurnWrite {
         if queue.background_kind() != Some(TaskKind::Memory) {
             return Ok(None);
         }
-        let about = |key: &str| input.metadata.get(key).and_then(Value::as_str);
-        let (Ok(agent), Some(message)) = (AgentId::parse(queue.as_str()), about("assistant_message_id"))
-        else {
-            return Ok(None);
-        };
-        let thread = model::origin(&agent, TaskKind::Memory, &input.metadata);
-        let (Some(thread), Ok(message)) = (thread, MessageId::parse(message)) else { return Ok(None) };
+        let Ok(agent) = AgentId::parse(queue.as_str()) else { return Ok(None) };
+        let Some((thread, message)) = input.metadata.answer_followed(&agent) else { return Ok(None) };
         let ParsedFacts { mut facts, left_out } = parse_facts(&answer.content)?;
         let (recalled, said) = (RecalledFacts::of_task(&input.metadata), UserWords::of_task(&input.content));
         let found = facts.len();

@@ -1,8 +1,8 @@
 //! Decides a due timer from what the store has.
 
 use model::{
-    BusyPolicy, Metadata, Task, TaskId, TaskKind, ThreadId, TimerId, TimerKind, Timestamp, TriggerType,
-    TurnOpened, TurnOptions,
+    BusyPolicy, Metadata, Task, TaskId, TaskKind, TaskOrigin, ThreadId, TimerId, TimerKind, Timestamp,
+    TriggerType, TurnOpened, TurnOptions, TurnOrigin,
 };
 use scheduling::follow_up::{FollowUpRules, FollowUpVerdict, decide_follow_up};
 use scheduling::schedule::{
@@ -74,15 +74,15 @@ fn opened(timer: &DueTimer, rules: &FollowUpRules, language: Option<&str>) -> Op
     let thread: &ThreadId = timer.thread.as_ref()?;
     let text = |key: &str| timer.body.get(key).and_then(Value::as_str);
     let trigger = TriggerType::from_name(text("trigger_type")?)?;
-    let mut metadata = trigger.metadata(text("reason").unwrap_or_default()).as_map().cloned()?;
-    metadata.insert("timer_id".to_owned(), Value::from(timer.id.as_str()));
+    let reason = text("reason").unwrap_or_default().into();
     Some(TurnOpened {
         turn: timer.id.turn().ok()?,
         thread: thread.clone(),
         agent: timer.agent.clone(),
         run: 0,
         content: rules.prompt(trigger, language).to_owned(),
-        metadata: Metadata::new(metadata).ok()?,
+        origin: TurnOrigin::FollowUp { timer: timer.id.clone(), trigger, reason },
+        metadata: Metadata::EMPTY,
         actor: None,
         options: TurnOptions {
             busy_policy: BusyPolicy::Enqueue,
@@ -122,6 +122,7 @@ fn task_of(timer: &DueTimer) -> Option<Task> {
         id: TaskId::parse(text("id")?).ok()?,
         kind: TaskKind::Task,
         content: text("content")?.to_owned(),
+        origin: TaskOrigin::of_sender(&metadata),
         metadata,
     })
 }
@@ -150,8 +151,9 @@ fn schedule(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
             let Ok(id) = TaskId::parse(&format!("{}-{}", timer.id.series(), occurrence.0)) else {
                 return end(TimerEnd::Refused, "unreadable");
             };
-            let (agent, content) = (timer.agent.clone(), put.content.clone());
-            let task = Task { agent, id, kind: TaskKind::Task, content, metadata: put.metadata.clone() };
+            let (agent, content, metadata) = (timer.agent.clone(), put.content.clone(), put.metadata.clone());
+            let origin = TaskOrigin::of_schedule(&metadata);
+            let task = Task { agent, id, kind: TaskKind::Task, content, origin, metadata };
             let outgoing = Box::new(Outgoing::Task(task));
             TimerVerdict::Fire { outgoing, next: next_due.map(|at| next(timer, at)) }
         }

@@ -2,7 +2,7 @@
 
 use batches::memory::RecalledFacts;
 use model::{
-    AgentId, BatchType, MessageFailure, Metadata, QueuedTask, Seq, ThreadId, TimerId, Timestamp, TurnId,
+    AgentId, BatchType, MessageFailure, Position, QueuedTask, Seq, ThreadId, TimerId, Timestamp, TurnId,
     TurnOpened, TurnToken, WaitReason,
 };
 use scheduling::Readiness;
@@ -67,8 +67,6 @@ pub(crate) struct TrackedTurn {
     pub(crate) request: RunRequest,
     pub(crate) answer: AnswerProgress,
     pub(crate) times: TurnClock,
-    /// Timer that fired it; `Some` means that the turn is a follow-up.
-    pub(crate) timer: Option<TimerId>,
 }
 
 /// Where the input is stored besides memory.
@@ -230,18 +228,38 @@ impl Postponed {
 }
 
 impl TrackedTurn {
-    /// Metadata of its input.
-    pub(crate) fn metadata(&self) -> &Metadata {
+    /// The stored batch that it continues.
+    pub(crate) fn continues(&self) -> Option<Position> {
         match &self.source {
-            TurnSource::Input(opened) => &opened.metadata,
-            TurnSource::Task(queued) => &queued.task.metadata,
+            TurnSource::Input(opened) => opened.origin.continues(),
+            TurnSource::Task(queued) => queued.task.origin.continues(),
         }
+    }
+
+    /// Number of continuations in a row, including this turn.
+    pub(crate) fn continuation_number(&self) -> u64 {
+        match &self.source {
+            TurnSource::Input(opened) => opened.origin.continuation_number(),
+            TurnSource::Task(queued) => queued.task.origin.continuation_number(),
+        }
+    }
+
+    /// Timer that fired it; `Some` means that the turn is a follow-up.
+    pub(crate) fn timer(&self) -> Option<&TimerId> {
+        match &self.source {
+            TurnSource::Input(opened) => opened.origin.timer(),
+            TurnSource::Task(_) => None,
+        }
+    }
+
+    /// True for a follow-up's turn, which yields to a person and is shown after its commit.
+    pub(crate) fn is_follow_up(&self) -> bool {
+        self.timer().is_some()
     }
 
     pub(crate) fn of_input(opened: Box<TurnOpened>, token: TurnToken) -> Self {
         let (id, thread, run) = (opened.turn.clone(), opened.thread.clone(), opened.run);
-        let timer = timer_of(&opened);
-        Self { timer, ..Self::new(id, thread, run, TurnSource::Input(opened), token) }
+        Self::new(id, thread, run, TurnSource::Input(opened), token)
     }
 
     pub(crate) fn of_task(id: TurnId, queued: QueuedTask, run: u32, token: TurnToken) -> Self {
@@ -263,7 +281,6 @@ impl TrackedTurn {
             request: RunRequest::new(),
             answer: AnswerProgress { slot: None, progress_at: Timestamp(0), heard_at: None },
             times: TurnClock { known_at: Timestamp(0), came_at: Timestamp(0), began_at: None },
-            timer: None,
         }
     }
 
@@ -347,7 +364,7 @@ impl TrackedTurn {
 
     /// True for an input made by a person, not by a timer or a continuation.
     pub(crate) fn is_real(&self) -> bool {
-        matches!(&self.source, TurnSource::Input(opened) if !opened.metadata.is_synthetic())
+        matches!(&self.source, TurnSource::Input(opened) if !opened.origin.is_synthetic())
     }
 
     /// True if facts from the turn are remembered afterwards.
@@ -357,24 +374,27 @@ impl TrackedTurn {
 
     /// Type of its batch.
     pub(crate) fn batch_type(&self) -> BatchType {
-        match (&self.source, self.metadata().continues()) {
+        match (&self.source, self.continues()) {
             (_, Some(_)) => BatchType::Continuation,
-            (TurnSource::Input(_), None) if self.timer.is_some() => BatchType::SystemTrigger,
+            (TurnSource::Input(_), None) if self.is_follow_up() => BatchType::SystemTrigger,
             (TurnSource::Input(_), None) => BatchType::UserRequest,
             (TurnSource::Task(queued), None) => queued.task.batch_type(),
         }
     }
 
-    /// True for a background turn, whose input was made by the system.
-    pub(crate) fn is_synthetic(&self) -> bool {
-        self.metadata().is_synthetic()
+    /// True if the system created its input, so that it need not keep its place in the thread.
+    fn steps_aside(&self) -> bool {
+        match &self.source {
+            TurnSource::Input(opened) => opened.origin.is_synthetic(),
+            TurnSource::Task(queued) => queued.task.origin.is_continuation(),
+        }
     }
 
     /// Whether a turn that waits in its thread may start. A foreground input keeps its place before
     /// later inputs; a background turn does not.
     pub(crate) fn waiting(&self, now: Timestamp) -> Readiness {
         match self.postponed(now) {
-            Some(_) if self.is_synthetic() => Readiness::StepsAside,
+            Some(_) if self.steps_aside() => Readiness::StepsAside,
             Some(_) => Readiness::Blocks,
             None => Readiness::Ready,
         }
@@ -410,10 +430,4 @@ impl TrackedTurn {
             TurnSource::Task(queued) => queued.task.size(),
         }
     }
-}
-
-/// Timer that fired the input, if any. Clients cannot set the metadata checked here.
-fn timer_of(opened: &TurnOpened) -> Option<TimerId> {
-    let timer = opened.metadata.get("timer_id").filter(|_| opened.metadata.is_synthetic())?;
-    TimerId::parse(timer.as_str()?).ok()
 }

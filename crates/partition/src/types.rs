@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use model::{
     AgentId, CommandId, Control, ControlKind, FinishReason, Message, MessageKey, Metadata, ModelCall,
-    Position, QueryTarget, QueueStatus, QueuedTask, Seq, Task, TaskEdit, TaskId, TaskKind, ThreadId, TimerId,
-    TurnId, TurnOpened, TurnOptions, TurnToken, UsageKind,
+    Position, QueryTarget, QueueStatus, QueuedTask, Seq, Task, TaskEdit, TaskId, TaskKind, TaskOrigin,
+    ThreadId, TimerId, TurnId, TurnOpened, TurnOptions, TurnOrigin, TurnToken, UsageKind,
 };
 
 /// Key by which the store is asked about a command before the command is taken.
@@ -12,7 +12,7 @@ use model::{
 pub enum CommandKey {
     /// A run of a turn.
     Turn(ThreadId, TurnId, u32),
-    /// A task, and the thread whose text it carries, if any: see [`model::origin`].
+    /// A task, and the thread whose text it carries, if any.
     Task(AgentId, TaskId, Option<ThreadId>),
     /// A control command, and the task it concerns, if any.
     Control(AgentId, CommandId, Option<TaskId>),
@@ -70,8 +70,7 @@ pub struct Start {
     pub thread: ThreadId,
     /// Agent whose workflow gets the request.
     pub agent: AgentId,
-    /// `task`, `work_request` or `memory` for a task's turn; `None` for a person's.
-    pub task: Option<(TaskId, TaskKind)>,
+    pub cause: TurnCause,
     /// Text of the input.
     pub content: String,
     /// Metadata of the input.
@@ -86,6 +85,57 @@ pub struct Start {
     pub token: TurnToken,
     /// Options of the turn; the default for a task's turn.
     pub options: TurnOptions,
+}
+
+/// What a turn answers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TurnCause {
+    /// An input of the thread.
+    Input(TurnOrigin),
+    /// A task of the agent.
+    Task { id: TaskId, kind: TaskKind, origin: TaskOrigin },
+}
+
+impl TurnCause {
+    /// Kind of the task; `None` for an input.
+    pub fn task_kind(&self) -> Option<TaskKind> {
+        match self {
+            Self::Input(_) => None,
+            Self::Task { kind, .. } => Some(*kind),
+        }
+    }
+
+    /// The stored batch that the turn continues.
+    pub fn continues(&self) -> Option<Position> {
+        match self {
+            Self::Input(origin) => origin.continues(),
+            Self::Task { origin, .. } => origin.continues(),
+        }
+    }
+
+    /// The batch that a heartbeat continues; see [`TurnOrigin::heartbeat_of`].
+    pub fn heartbeat_of(&self) -> Option<Position> {
+        match self {
+            Self::Input(origin) => origin.heartbeat_of(),
+            Self::Task { origin, .. } => origin.heartbeat_of(),
+        }
+    }
+
+    /// Timer that fired the turn, if it is a follow-up.
+    pub fn timer(&self) -> Option<&TimerId> {
+        match self {
+            Self::Input(origin) => origin.timer(),
+            Self::Task { .. } => None,
+        }
+    }
+
+    /// Thread whose text the task carries.
+    pub fn source_thread(&self) -> Option<&ThreadId> {
+        match self {
+            Self::Input(_) => None,
+            Self::Task { origin, .. } => origin.source_thread(),
+        }
+    }
 }
 
 /// Rules for an agent's turns, from its settings at the start of a turn.

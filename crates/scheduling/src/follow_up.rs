@@ -9,7 +9,7 @@ mod decide;
 mod quiet_hours;
 mod rules;
 
-pub use arm::{ArmRefusal, ArmSource, Armed, FinishedTurn, TurnOrigin, arm};
+pub use arm::{ArmRefusal, ArmSource, Armed, FinishedTurn, arm};
 pub use decide::{
     AgentHold, FollowUpFacts, FollowUpVerdict, RestraintRule, RuleCheck, RuleOutcome, check_rules,
     decide_follow_up,

@@ -45,10 +45,10 @@ impl Store {
             .bind(
                 wanted
                     .iter()
-                    .map(|row| row.origin.as_ref().map(|id| Bucket::of_key(id).get() as i16))
+                    .map(|row| row.source_thread.as_ref().map(|id| Bucket::of_key(id).get() as i16))
                     .collect::<Vec<_>>(),
             )
-            .bind(wanted.iter().map(|row| row.origin.as_deref()).collect::<Vec<_>>())
+            .bind(wanted.iter().map(|row| row.source_thread.as_deref()).collect::<Vec<_>>())
             .bind(partition)
             .bind(epoch)
             .bind(wanted.iter().map(|row| row.timer.as_ref().map(TimerId::as_str)).collect::<Vec<_>>());
@@ -120,7 +120,7 @@ struct Wanted<'a> {
     run: u32,
     input: Option<String>,
     task: Option<&'a str>,
-    origin: Option<String>,
+    source_thread: Option<String>,
     /// The follow-up that started the turn.
     timer: Option<TimerId>,
 }
@@ -137,8 +137,8 @@ impl<'a> From<&'a CommandKey> for Wanted<'a> {
             CommandKey::Task(_, task, _) => (0, None, Some(task.as_str())),
             CommandKey::Control(_, _, task) => (0, None, task.as_ref().map(|task| task.as_str())),
         };
-        let origin = match key {
-            CommandKey::Task(.., origin) => origin.as_ref().map(|thread| thread.as_str().to_owned()),
+        let source_thread = match key {
+            CommandKey::Task(.., source) => source.as_ref().map(|thread| thread.as_str().to_owned()),
             CommandKey::Control(queue, ..) => Some(queue.agent().as_str().to_owned()),
             CommandKey::Turn(..) => None,
         };
@@ -146,7 +146,7 @@ impl<'a> From<&'a CommandKey> for Wanted<'a> {
             CommandKey::Turn(_, turn, _) => TimerId::of_turn(turn),
             CommandKey::Task(..) | CommandKey::Control(..) => None,
         };
-        Self { kind, subject, id, run, input, task, origin, timer }
+        Self { kind, subject, id, run, input, task, source_thread, timer }
     }
 }
 

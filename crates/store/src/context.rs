@@ -32,8 +32,9 @@ pub struct ContextWanted {
     pub agent: AgentId,
     /// Decides whether the agent's backoff and pause are checked.
     pub gate: Gate,
-    /// The thread whose text the input carries, if any; see [`model::origin`].
-    pub origin: Option<ThreadId>,
+    /// The thread whose text the input carries, if any; see
+    /// [`model::TaskOrigin::source_thread`].
+    pub source_thread: Option<ThreadId>,
     /// The version of the thread for which the caller remembers the last messages. If the thread
     /// still continues this version, only later messages are read.
     pub known: Option<ThreadVersion>,
@@ -113,10 +114,12 @@ impl Store {
             .bind(
                 wanted
                     .iter()
-                    .map(|one| one.origin.as_ref().map(|id| bucket(id.as_str())))
+                    .map(|one| one.source_thread.as_ref().map(|id| bucket(id.as_str())))
                     .collect::<Vec<_>>(),
             )
-            .bind(wanted.iter().map(|one| one.origin.as_ref().map(ThreadId::as_str)).collect::<Vec<_>>());
+            .bind(
+                wanted.iter().map(|one| one.source_thread.as_ref().map(ThreadId::as_str)).collect::<Vec<_>>(),
+            );
         let mut budgeted = vec![];
         for row in self.rows(begin).await? {
             if row.try_get("has_budgets")? {

@@ -1,12 +1,12 @@
 //! The JSON form of outbox entries, which are published after a commit.
 
 use model::{
-    AgentId, CommandId, MessageId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
-    TurnOptions,
+    AgentId, CommandId, MessageId, Metadata, Position, Task, TaskId, TaskKind, TaskOrigin, ThreadId, TurnId,
+    TurnOpened, TurnOptions, TurnOrigin,
 };
 use partition::{Outgoing, Pause, TurnEnded, TurnStatus};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 /// An entry of a batch. The names are short because every turn writes one.
 #[derive(Serialize, Deserialize)]
@@ -21,6 +21,9 @@ enum OutboxEntry {
         /// digest of the task.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<String>,
+        /// As text, like metadata; absent in entries of earlier builds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        origin: Option<String>,
     },
     Opened {
         id: String,
@@ -31,6 +34,8 @@ enum OutboxEntry {
         metadata: Option<String>,
         /// [`TurnOptions`] as text, like metadata.
         options: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        origin: Option<String>,
     },
     Turn {
         id: String,
@@ -75,15 +80,17 @@ impl From<&Outgoing> for OutboxEntry {
                 id: task.id.clone(),
                 kind: task.kind.name().to_owned(),
                 content: storable(&task.content),
-                metadata: text(&task.metadata),
+                metadata: text(&task.task_metadata()),
+                origin: serde_json::to_string(&task.origin).ok(),
             },
             Outgoing::TurnOpened(opened) => Self::Opened {
                 id: opened.turn.as_str().to_owned(),
                 thread: opened.thread.clone(),
                 agent: opened.agent.clone(),
                 content: storable(&opened.content),
-                metadata: text(&opened.metadata),
+                metadata: text(&opened.input_metadata()),
                 options: options(&opened.options),
+                origin: serde_json::to_string(&opened.origin).ok(),
             },
             Outgoing::TurnEnded(ended) => Self::Turn {
                 id: ended.turn.as_str().to_owned(),
@@ -108,23 +115,27 @@ impl TryFrom<OutboxEntry> for Outgoing {
     type Error = String;
     fn try_from(entry: OutboxEntry) -> Result<Self, String> {
         Ok(match entry {
-            OutboxEntry::Task { agent, id, kind, content, metadata } => Self::Task(Task {
-                agent,
-                id,
-                kind: TaskKind::from_name(&kind).ok_or_else(|| format!("no kind of task: {kind}"))?,
-                content,
-                metadata: metadata.map_or(Ok(Metadata::EMPTY), |json| object(&json))?,
-            }),
-            OutboxEntry::Opened { id, thread, agent, content, metadata, options } => {
+            OutboxEntry::Task { agent, id, kind, content, metadata, origin } => {
+                let kind = TaskKind::from_name(&kind).ok_or_else(|| format!("no kind of task: {kind}"))?;
+                let metadata = metadata.map_or(Ok(Metadata::EMPTY), |json| object(&json))?;
+                let decoded = origin.map(|json| parsed(&json)).transpose()?;
+                let (origin, metadata) = TaskOrigin::split(decoded, (&agent, &id, kind), metadata);
+                Self::Task(Task { agent, id, kind, content, origin, metadata })
+            }
+            OutboxEntry::Opened { id, thread, agent, content, metadata, options, origin } => {
+                let metadata = metadata.map_or(Ok(Metadata::EMPTY), |json| object(&json))?;
+                let decoded = origin.map(|json| parsed(&json)).transpose()?;
+                let (origin, metadata) = TurnOrigin::split(decoded, metadata);
                 Self::TurnOpened(Box::new(TurnOpened {
                     turn: TurnId::parse(&id).map_err(|error| error.to_string())?,
                     thread,
                     agent,
                     run: 0,
                     content,
-                    metadata: metadata.map_or(Ok(Metadata::EMPTY), |json| object(&json))?,
+                    origin,
+                    metadata,
                     actor: None,
-                    options: serde_json::from_str(&options).map_err(|error| error.to_string())?,
+                    options: parsed(&options)?,
                 }))
             }
             OutboxEntry::Turn { id, thread, agent, status, task, message, batch, code } => {
@@ -159,8 +170,11 @@ pub(crate) fn options(options: &TurnOptions) -> String {
 }
 
 fn object(json: &str) -> Result<Metadata, String> {
-    let map: Map<String, Value> = serde_json::from_str(json).map_err(|error| error.to_string())?;
-    Metadata::new(map).map_err(|error| error.to_string())
+    Metadata::new(parsed(json)?).map_err(|error| error.to_string())
+}
+
+fn parsed<T: DeserializeOwned>(json: &str) -> Result<T, String> {
+    serde_json::from_str(json).map_err(|error| error.to_string())
 }
 
 fn turn_status(name: &str) -> Option<TurnStatus> {

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use model::{
     AgentId, BatchType, IdRange, MessageId, MessageKey, Metadata, PartitionId, Position, QueuedTask, Role,
-    Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
+    Task, TaskId, TaskKind, TaskOrigin, ThreadId, TurnId, TurnOpened, TurnOptions, TurnOrigin,
 };
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -38,31 +39,53 @@ pub(crate) fn batch_type(row: &PgRow) -> Result<BatchType, StoreError> {
 
 /// A task of `agent` from the columns of `tasks`.
 pub(crate) fn queued(row: &PgRow, agent: &AgentId) -> Result<QueuedTask, StoreError> {
-    Ok(QueuedTask {
-        position: Position::from_stored(row.try_get("position")?),
-        task: Task {
-            agent: agent.clone(),
-            id: parse_column(row, "task_id", TaskId::parse)?,
-            kind: parse_column(row, "kind", |name| TaskKind::from_name(name).ok_or("no such kind of task"))?,
-            content: row.try_get("content")?,
-            metadata: metadata(row)?,
-        },
-    })
+    let id = parse_column(row, "task_id", TaskId::parse)?;
+    let kind = parse_column(row, "kind", |name| TaskKind::from_name(name).ok_or("no such kind of task"))?;
+    let (origin, metadata) = TaskOrigin::split(origin(row)?, (agent, &id, kind), metadata(row)?);
+    let task = Task { agent: agent.clone(), id, kind, content: row.try_get("content")?, origin, metadata };
+    Ok(QueuedTask { position: Position::from_stored(row.try_get("position")?), task })
 }
 
 /// An input from the columns that `spilled_turns` and `failed_turns` share. The actor is missing,
 /// because only the former has one.
 pub(crate) fn opened(row: &PgRow) -> Result<TurnOpened, StoreError> {
+    let (origin, metadata) = TurnOrigin::split(origin(row)?, metadata(row)?);
     Ok(TurnOpened {
         turn: parse_column(row, "turn_id", TurnId::parse)?,
         thread: parse_column(row, "thread_id", ThreadId::parse)?,
         agent: parse_column(row, "agent_id", AgentId::parse)?,
         run: row.try_get::<i32, _>("run")?.unsigned_abs(),
         content: row.try_get("content")?,
-        metadata: metadata(row)?,
+        origin,
+        metadata,
         actor: None,
         options: options(row)?,
     })
+}
+
+/// The column `origin`. `None` for what a sender wrote, and in rows of earlier builds: their
+/// metadata show the origin.
+fn origin<T: DeserializeOwned>(row: &PgRow) -> Result<Option<T>, StoreError> {
+    let Some(value) = row.try_get::<Option<Value>, _>("origin")? else { return Ok(None) };
+    serde_json::from_value(value).map(Some).map_err(|error| column_error("origin", &error))
+}
+
+/// The column `origin` of `spilled_turns` and `failed_turns`; `None` for a person's input.
+pub(crate) fn stored_turn_origin(origin: &TurnOrigin) -> Option<String> {
+    match origin {
+        TurnOrigin::Person { .. } => None,
+        // Encoding it cannot fail.
+        _ => serde_json::to_string(origin).ok(),
+    }
+}
+
+/// The column `origin` of `tasks`; `None` for a task that was sent.
+pub(crate) fn stored_task_origin(origin: &TaskOrigin) -> Option<String> {
+    match origin {
+        TaskOrigin::Sent { .. } => None,
+        // Encoding it cannot fail.
+        _ => serde_json::to_string(origin).ok(),
+    }
 }
 
 fn options(row: &PgRow) -> Result<TurnOptions, StoreError> {

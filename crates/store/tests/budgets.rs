@@ -103,7 +103,7 @@ async fn calls_count_for_their_agent_user_and_tenant_alone() {
                 thread: thread(of),
                 agent: agent(by),
                 gate: Gate::Queue,
-                origin: None,
+                source_thread: None,
                 known: None,
             }
         });

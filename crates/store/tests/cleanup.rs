@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{CommandId, PartitionId, TaskId};
+use model::{CommandId, FollowedTurn, PartitionId, TaskId, TaskOrigin, TurnId};
 use partition::{CommandKey, CommandVerdict};
 use serde_json::json;
 use store::{CleanupKind, CleanupLimit, Committed, DeadLetterCursor, ReplayClaim, Store};
@@ -137,7 +137,10 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     let mut late = owner.empty();
     let following = |id: &str, position: i64, origin: &str| {
         let mut write = task("bob", id, position);
-        write.queued.task.metadata = metadata(json!({"thread_id": origin, "assistant_message_id": "m1"}));
+        let (thread, batch) = (thread(origin), at(1));
+        let turn = TurnId::foreground(&thread, "x").unwrap();
+        let answer = turn.answer(0);
+        write.queued.task.origin = TaskOrigin::AfterTurn(FollowedTurn { thread, turn, answer, batch });
         write
     };
     late.tasks = vec![following("k1", 20, "t"), following("k2", 21, "other")];

@@ -89,7 +89,7 @@ async fn turn_start_reads_settings_compactions_and_thread_end() {
         thread: thread(id),
         agent: agent(of),
         gate: Gate::Background,
-        origin: None,
+        source_thread: None,
         known: None,
     });
     let contexts = store.contexts(&wanted).await.unwrap();
@@ -119,7 +119,7 @@ async fn start_knowing(store: &Store, known: Option<ThreadVersion>) -> (Vec<i64>
         thread: thread("t"),
         agent: agent("any"),
         gate: Gate::Background,
-        origin: None,
+        source_thread: None,
         known,
     };
     let found = store.contexts(&[wanted]).await.unwrap().remove(0);

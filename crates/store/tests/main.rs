@@ -23,6 +23,7 @@ mod leases;
 mod list_costs;
 mod migrations;
 mod numbers;
+mod origins;
 mod queues;
 mod random;
 mod reads;

@@ -41,7 +41,7 @@ async fn context(store: &Store) -> (Vec<i64>, Option<String>) {
         thread: thread("t"),
         agent: agent("any"),
         gate: Gate::Background,
-        origin: None,
+        source_thread: None,
         known: None,
     };
     let found = store.contexts(&[wanted]).await.unwrap().remove(0);

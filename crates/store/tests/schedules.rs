@@ -1,6 +1,8 @@
 //! Schedules and delayed tasks that gateways write while the owner fires them.
 
-use model::{CommandId, DelayedTask, Metadata, ScheduleName, Task, TaskId, TaskKind, TimerId, Timestamp};
+use model::{
+    CommandId, DelayedTask, Metadata, ScheduleName, Task, TaskId, TaskKind, TaskOrigin, TimerId, Timestamp,
+};
 use partition::{NextDue, TimerEnd, TimerWrite};
 use store::{Committed, PutOutcome, PutSchedule, Store, StoredSchedule, TaskDelay, TimerState};
 
@@ -116,6 +118,7 @@ async fn a_schedule_and_what_waits_of_an_agent_end_with_it() {
             id: TaskId::parse("k").unwrap(),
             kind: TaskKind::Task,
             content: "a secret".to_owned(),
+            origin: TaskOrigin::SENT,
             metadata: Metadata::EMPTY,
         },
         not_before: Timestamp(4_000_000_000_000),
@@ -144,6 +147,7 @@ async fn many_requests_for_one_delayed_task_store_it_once() {
             id: TaskId::parse("k").unwrap(),
             kind: TaskKind::Task,
             content: content.to_owned(),
+            origin: TaskOrigin::SENT,
             metadata: Metadata::EMPTY,
         },
         not_before: Timestamp(4_000_000_000_000),

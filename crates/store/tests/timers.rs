@@ -3,7 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use model::{Metadata, PartitionId, Position, Role, TaskId, TimerId, TimerKind, Timestamp, TurnId};
+use model::{
+    Metadata, PartitionId, Position, Role, TaskId, TimerId, TimerKind, Timestamp, TurnId, TurnOrigin,
+};
 use partition::{
     ArmedTimer, AuditWrite, CommandKey, CommandVerdict, Fallback, NextDue, TimerEnd, TimerWrite, TurnWrite,
 };
@@ -357,7 +359,7 @@ async fn a_failed_message_of_a_person_ends_follow_ups() {
     let failed = |of: &str| failed_turn(of, &TurnId::foreground(&thread(of), "f").unwrap(), 0);
     let mut commit = owner.empty();
     commit.failed_turns = vec![failed("t"), failed("x")];
-    commit.failed_turns[1].opened.metadata = metadata(json!({"synthetic": true}));
+    commit.failed_turns[1].opened.origin = TurnOrigin::Heartbeat { batch: Position::from_stored(1) };
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
     let row = |of: &str, position: i64, state: &str, by: Option<&str>| {
         (id(of, position).to_string(), state.to_owned(), by.map(str::to_owned))

@@ -2,7 +2,7 @@
 
 use model::{
     AgentId, BatchType, BusyPolicy, CommandId, Message, Position, QueuedTask, Role, Seq, Task, TaskId,
-    TaskKind, ThreadId, TurnId, TurnOpened, TurnOptions,
+    TaskKind, TaskOrigin, ThreadId, TurnId, TurnOpened, TurnOptions, TurnOrigin,
 };
 use partition::{
     AgentWrite, AuditWrite, BackoffChange, FailedTask, FailedTurn, Fallback, OpenTurn, TaskWrite, TurnWrite,
@@ -92,6 +92,8 @@ pub(crate) fn input(thread: &str, turn: &TurnId, run: u32) -> TurnOpened {
         agent: agent("someone"),
         run,
         content: format!("question of {turn}"),
+        origin: TurnOrigin::PERSON,
+        origin: TurnOrigin::PERSON,
         metadata: metadata(json!({"a": [1, {"b": null}]})),
         actor: (run > 0).then(|| "anna".into()),
         options: TurnOptions {
@@ -124,6 +126,7 @@ pub(crate) fn task(id: &str, task: &str, position: i64) -> TaskWrite {
         id: TaskId::parse(task).unwrap(),
         kind: TaskKind::WorkRequest,
         content: format!("do {task}"),
+        origin: TaskOrigin::SENT,
         metadata: metadata(json!({"n": position})),
     };
     TaskWrite { seq: Seq(1), digest: task.digest(), queued: QueuedTask { position: at(position), task } }

@@ -5,12 +5,13 @@
 use bytes::Bytes;
 use model::{
     AgentId, Bucket, BusyPolicy, Command, CommandId, Control, ControlKind, DelayedTask, InvalidMetadata,
-    MessageId, Metadata, Note, RejectedEntry, ScheduleName, Task, TaskEdit, TaskId, TaskKind, ThreadId,
-    TimerId, TimerKind, Timestamp, TurnId, TurnOpened, TurnOptions,
+    MessageId, Metadata, Note, RejectedEntry, ScheduleName, Task, TaskEdit, TaskId, TaskKind, TaskOrigin,
+    ThreadId, TimerId, TimerKind, Timestamp, TurnId, TurnOpened, TurnOptions, TurnOrigin,
 };
 use prost::Message as _;
 
 use crate::convert::{self, InvalidField};
+use crate::origin;
 use crate::pb;
 use crate::subject::SubjectClass;
 
@@ -92,6 +93,9 @@ pub enum InvalidCommand {
         /// The thread of the subject.
         thread: ThreadId,
     },
+    /// An input or task of this id cannot have the origin that it has.
+    #[error("{0} cannot have this origin")]
+    OriginElsewhere(String),
     /// The command was sent on a subject on which not only the fleet may publish.
     #[error(
         "{0} came on {1}.<key>: commands are taken on commands.<key> alone, which only gateways, workers and operators may publish"
@@ -105,7 +109,8 @@ impl InvalidCommand {
         match self {
             Self::Field(InvalidField::Chunk(model::InvalidChunk::Metadata(
                 InvalidMetadata::TokensUsed(_) | InvalidMetadata::Reserved(_) | InvalidMetadata::Inexact,
-            ))) => "metadata_error",
+            )))
+            | Self::OriginElsewhere(_) => "metadata_error",
             Self::Field(_)
             | Self::Timer(_)
             | Self::OfTurn(_)
@@ -183,13 +188,15 @@ pub(crate) fn opened(thread: &ThreadId, opened: pb::TurnOpened) -> Result<TurnOp
     }
     check_input(&opened.content)?;
     short("actor", &opened.actor, MAX_ACTOR_BYTES)?;
+    let (origin, metadata) = origin_of_turn(&turn, opened.origin, metadata(opened.metadata)?)?;
     Ok(TurnOpened {
         turn,
         thread: thread.clone(),
         agent,
         run: opened.run,
         content: opened.content,
-        metadata: metadata(opened.metadata, owners_mark(&opened.turn_id))?,
+        origin,
+        metadata,
         actor: (!opened.actor.is_empty()).then(|| opened.actor.into()),
         options: options(opened.options.unwrap_or_default())?,
     })
@@ -266,17 +273,23 @@ pub(crate) fn in_its_queue(agent: &AgentId, kind: TaskKind) -> Result<TaskKind, 
     }
 }
 
-/// Decodes a task on `tasks.<agent>`.
+/// Decodes a task on `tasks.<agent>`. Its metadata are its sender's alone.
 pub(crate) fn task(agent: &AgentId, task: pb::Task) -> Result<Command, InvalidCommand> {
     let kind = kind_of_others(agent, numbered("kind", task.kind, &TaskKind::ALL)?)?;
-    read_task(agent, task, kind, None)
+    if task.origin.is_some() {
+        return Err(InvalidCommand::WrongSubject("the origin of a task", SubjectClass::Tasks));
+    }
+    read_task(agent, task, kind, |_, metadata| {
+        metadata.check_from_client().map_err(InvalidField::from)?;
+        Ok((TaskOrigin::of_sender(&metadata), metadata))
+    })
 }
 
 /// Decodes a task on `commands.<agent>`.
-pub(crate) fn task_of_fleet(agent: &AgentId, task: pb::Task) -> Result<Command, InvalidCommand> {
+pub(crate) fn task_of_fleet(agent: &AgentId, mut task: pb::Task) -> Result<Command, InvalidCommand> {
     let kind = in_its_queue(agent, numbered("kind", task.kind, &TaskKind::ALL)?)?;
-    let mark = owners_mark(&task.task_id);
-    read_task(agent, task, kind, mark)
+    let encoded = task.origin.take();
+    read_task(agent, task, kind, |id, metadata| origin_of_task((agent, id, kind), encoded, metadata))
 }
 
 /// Checks that the task is not of kind `task`. Tasks of other kinds carry text that the fleet found
@@ -296,17 +309,13 @@ fn read_task(
     agent: &AgentId,
     task: pb::Task,
     kind: TaskKind,
-    mark: Option<&'static str>,
+    origin: impl FnOnce(&TaskId, Metadata) -> Result<(TaskOrigin, Metadata), InvalidCommand>,
 ) -> Result<Command, InvalidCommand> {
     let not_before = task.not_before_ms.map(Timestamp);
     check_input(&task.content)?;
-    let task = Task {
-        agent: agent.clone(),
-        id: task_id(&task.task_id)?,
-        kind,
-        metadata: metadata(task.metadata, mark)?,
-        content: task.content,
-    };
+    let id = task_id(&task.task_id)?;
+    let (origin, metadata) = origin(&id, metadata(task.metadata)?)?;
+    let task = Task { agent: agent.clone(), id, kind, content: task.content, origin, metadata };
     from_then_on(task, not_before)
 }
 
@@ -353,7 +362,8 @@ pub(crate) fn control(key: &AgentId, control: pb::Control) -> Result<Control, In
 
 fn edited(edit: pb::EditTask) -> Result<ControlKind, InvalidCommand> {
     edit.content.as_deref().map(check_input).transpose()?;
-    let metadata = edit.metadata.map(|fields| metadata(Some(fields), None)).transpose()?;
+    let metadata = edit.metadata.map(|fields| metadata(Some(fields))).transpose()?;
+    metadata.as_ref().map(Metadata::check_from_client).transpose().map_err(InvalidField::from)?;
     if edit.content.is_none() && metadata.is_none() {
         return Err(InvalidField::Missing("content or metadata").into());
     }
@@ -390,49 +400,45 @@ pub(crate) fn task_id(text: &str) -> Result<TaskId, InvalidField> {
     TaskId::parse(text).map_err(|error| InvalidField::Id("task_id", error))
 }
 
-/// Metadata of a future message. Reserved keys are refused, as in chunks. An exception is an input
-/// made by an owner, which has the key `mark`.
-fn metadata(
-    fields: Option<prost_types::Struct>,
-    mark: Option<&'static str>,
-) -> Result<Metadata, InvalidField> {
+/// Metadata of a future message.
+fn metadata(fields: Option<prost_types::Struct>) -> Result<Metadata, InvalidField> {
     let metadata = convert::metadata(fields)?;
     metadata.tokens_used()?;
-    match mark.is_some_and(|mark| metadata.get(mark).is_some()) {
-        true => metadata.check_numbers()?,
-        false => metadata.check_from_client()?,
-    }
     Ok(metadata)
 }
 
-/// The metadata key of an input made by an owner, which marks a continuation or a follow-up. It is
-/// derived from the input's id.
-fn owners_mark(id: &str) -> Option<&'static str> {
-    if is_continuation_of(id) {
-        return Some("continuation_number");
-    }
-    is_follow_up(id).then_some("timer_id")
-}
-
-/// True for the id of a continuation. The id of its input is derived from the position of the
-/// answer that requested it, or from the request of a heartbeat. The id of its task is derived from
-/// the turn.
-fn is_continuation_of(id: &str) -> bool {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if TurnId::parse(id).is_ok_and(|turn| turn.is_continuation()) {
-        return true;
-    }
-    match (id.strip_suffix("-h"), id.split_once("-h")) {
-        (Some(turn), _) => turn.starts_with('t') && TurnId::parse(turn).is_ok(),
-        (None, Some((bucket, place))) => bucket.starts_with('u') && is_number(place),
-        (None, None) => false,
+/// Origin of an input, and the rest of its metadata. `encoded` is `None` in a command of an earlier
+/// build.
+fn origin_of_turn(
+    turn: &TurnId,
+    encoded: Option<pb::TurnOrigin>,
+    metadata: Metadata,
+) -> Result<(TurnOrigin, Metadata), InvalidCommand> {
+    let (origin, rest) = TurnOrigin::split(encoded.map(origin::turn_origin).transpose()?, metadata);
+    rest.check_from_client().map_err(InvalidField::from)?;
+    match origin.fits(turn) {
+        true => Ok((origin, rest)),
+        false => Err(InvalidCommand::OriginElsewhere(turn.as_str().to_owned())),
     }
 }
 
-/// True for the id of a follow-up's input, which is derived from its timer.
-fn is_follow_up(id: &str) -> bool {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    id.starts_with('u') && id.split_once("-f").is_some_and(|(_, place)| is_number(place))
+/// Origin of a task of the fleet, and the rest of its metadata. `encoded` is `None` in a command of
+/// an earlier build.
+fn origin_of_task(
+    (agent, id, kind): (&AgentId, &TaskId, TaskKind),
+    encoded: Option<pb::TaskOrigin>,
+    metadata: Metadata,
+) -> Result<(TaskOrigin, Metadata), InvalidCommand> {
+    let decoded = encoded.map(origin::task_origin).transpose()?;
+    let (origin, rest) = TaskOrigin::split(decoded, (agent, id, kind), metadata);
+    rest.check_from_client().map_err(InvalidField::from)?;
+    if let Some(thread) = origin.source_thread().filter(|thread| thread.tenant() != agent.tenant()) {
+        return Err(InvalidCommand::OtherTenant { agent: agent.clone(), thread: thread.clone() });
+    }
+    match origin.fits(id, kind) {
+        true => Ok((origin, rest)),
+        false => Err(InvalidCommand::OriginElsewhere(id.as_str().to_owned())),
+    }
 }
 
 fn numbered<T: Copy>(field: &'static str, number: i32, all: &[T]) -> Result<T, InvalidField> {
@@ -448,9 +454,10 @@ pub fn encode_opened(opened: &TurnOpened) -> Bytes {
         agent_id: opened.agent.as_str().to_owned(),
         run: opened.run,
         content: opened.content.clone(),
-        metadata: convert::pb_metadata(&opened.metadata),
+        metadata: convert::pb_metadata(&opened.input_metadata()),
         actor: opened.actor.as_deref().unwrap_or_default().to_owned(),
         options: Some(pb_options(&opened.options)),
+        origin: Some(origin::pb_turn_origin(&opened.origin)),
     };
     command_entry(pb::CommandEntry { opened: Some(opened), ..pb::CommandEntry::default() })
 }
@@ -520,16 +527,18 @@ pub fn encode_delayed_task(delayed: &DelayedTask) -> Bytes {
 
 /// The payload of a task from the fleet, for `commands.<agent>`.
 pub fn encode_task_of_fleet(task: &Task) -> Bytes {
-    command_entry(pb::CommandEntry { task: Some(pb_task(task, None)), ..pb::CommandEntry::default() })
+    let encoded = pb::Task { origin: Some(origin::pb_task_origin(&task.origin)), ..pb_task(task, None) };
+    command_entry(pb::CommandEntry { task: Some(encoded), ..pb::CommandEntry::default() })
 }
 
 fn pb_task(task: &Task, not_before: Option<Timestamp>) -> pb::Task {
     pb::Task {
         task_id: task.id.as_str().to_owned(),
         content: task.content.clone(),
-        metadata: convert::pb_metadata(&task.metadata),
+        metadata: convert::pb_metadata(&task.task_metadata()),
         kind: task.kind as i32,
         not_before_ms: not_before.map(|at| at.0),
+        origin: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{AgentId, Chunk, ChunkKind, Command, IncomingChunk, Metadata, Role, Task, TaskKind};
+use model::{AgentId, Chunk, ChunkKind, Command, IncomingChunk, Metadata, Role, Task, TaskKind, TaskOrigin};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -71,6 +71,7 @@ impl JsonTask {
             id: task_id(&self.task_id)?,
             kind: kind_of_others(agent, named("kind", self.kind, TaskKind::from_name)?)?,
             content: self.content,
+            origin: TaskOrigin::of_sender(&metadata),
             metadata,
         };
         from_then_on(task, not_before)

@@ -12,6 +12,7 @@ mod halves;
 mod json;
 pub mod live;
 mod open_batch;
+mod origin;
 pub mod query;
 mod query_envelope;
 mod refused;

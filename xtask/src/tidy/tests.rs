@@ -292,3 +292,27 @@ fn links_of_doc_comments_lead_to_code() {
         assert_eq!(with(wrong), "crates/store/src/lib.rs:1: doc-link", "{wrong}");
     }
 }
+
+#[test]
+fn one_file_knows_the_keys_of_origins() {
+    let get = "fn f() { input.get(\"turn_id\"); }\n";
+    let of_metadata = "fn f() { input.metadata.get(\"turn_id\"); }\n";
+    let mark = "fn f() { map.insert(\"synthetic\", true); }\n#[cfg(test)]\nmod tests { const A: &str = \"continues\"; }\n";
+    let expected = "crates/gateway/src/a.rs:1: origins\ncrates/gateway/src/b.rs:1: origins\n\
+                    crates/partition/src/a.rs:1: origins\ncrates/store/src/a.sql:2: origins";
+    let sql = "-- Not synthetic.\nSELECT metadata -> 'synthetic'\n";
+    assert_eq!(
+        found(&[
+            ("crates/gateway/src/a.rs", of_metadata),
+            ("crates/gateway/src/b.rs", mark),
+            ("crates/gateway/src/c.rs", get),
+            ("crates/model/src/origin_keys.rs", mark),
+            ("crates/partition/src/a.rs", get),
+            ("crates/partition/src/a/tests.rs", mark),
+            ("crates/simulation/src/a.rs", mark),
+            ("crates/store/src/a.sql", sql),
+            ("crates/store/src/history/forwards.sql", sql),
+        ]),
+        expected
+    );
+}

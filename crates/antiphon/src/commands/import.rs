@@ -58,9 +58,9 @@ fn scoped(store: &Store, thread: &ThreadId) -> Store {
 }
 
 /// The thread whose turn this batch of a queue's thread follows.
-fn origin(thread: &ThreadId, items: &[Item]) -> Option<ThreadId> {
+fn source_thread(thread: &ThreadId, items: &[Item]) -> Option<ThreadId> {
     let (kind, first) = (thread.background_kind()?, items.first()?);
-    model::origin(&thread.agent(), kind, &first.metadata)
+    model::stored_source_thread(&thread.agent(), kind, &first.metadata)
 }
 
 fn open(path: Option<&Path>) -> Result<Box<dyn Read + Send>, ExitError> {
@@ -129,7 +129,7 @@ struct Importer<'a> {
     beside: Vec<(Position, Position)>,
     flight: Option<Flight>,
     /// The last thread that was looked up, and whether it was erased.
-    last_origin: Option<(ThreadId, bool)>,
+    last_source: Option<(ThreadId, bool)>,
     sessions: SessionImporter,
 }
 
@@ -147,7 +147,7 @@ impl<'a> Importer<'a> {
             lines: Vec::new(),
             beside: Vec::new(),
             flight: None,
-            last_origin: None,
+            last_source: None,
             sessions: SessionImporter::default(),
         })
     }
@@ -294,24 +294,24 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Cached, because batches of one origin often follow each other.
-    async fn is_origin_erased(&mut self, origin: &ThreadId) -> Result<bool, ExitError> {
-        if let Some((thread, is_erased)) = &self.last_origin
-            && thread == origin
+    /// Cached, because batches with text of one thread often follow each other.
+    async fn is_source_erased(&mut self, source: &ThreadId) -> Result<bool, ExitError> {
+        if let Some((thread, is_erased)) = &self.last_source
+            && thread == source
         {
             return Ok(*is_erased);
         }
-        let is_erased = self.store.erased(origin).await?.is_some_and(|erased| !erased.is_named);
-        self.last_origin = Some((origin.clone(), is_erased));
+        let is_erased = self.store.erased(source).await?.is_some_and(|erased| !erased.is_named);
+        self.last_source = Some((source.clone(), is_erased));
         Ok(is_erased)
     }
 
     async fn batch(&mut self, items: Vec<Item>, cursor: Cursor) -> Result<(), ExitError> {
-        if let Some(origin) = origin(&cursor.thread, &items)
-            && self.is_origin_erased(&origin).await?
+        if let Some(source) = source_thread(&cursor.thread, &items)
+            && self.is_source_erased(&source).await?
         {
             eprint_line(&format!(
-                "thread {}: batch {} is left out: it has text of thread {origin}, which was erased",
+                "thread {}: batch {} is left out: it has text of thread {source}, which was erased",
                 cursor.thread, cursor.batch
             ));
             return Ok(());

@@ -124,8 +124,13 @@ pub fn compaction(value: &Value) -> Result<CompactionRules, String> {
 
 /// An input that is not stored yet, as the last message of a context. It is in the batch that it
 /// continues, or in a batch of its own.
-pub fn input(id: MessageId, content: String, metadata: Metadata, now: Timestamp) -> Item {
-    let continues = metadata.continues();
+pub fn input(
+    id: MessageId,
+    content: String,
+    metadata: Metadata,
+    continues: Option<Position>,
+    now: Timestamp,
+) -> Item {
     Item {
         position: Position::MAX,
         message_id: id,
@@ -188,7 +193,8 @@ mod tests {
     fn continuing_input_is_the_last_message_of_its_batch() {
         let of = |metadata: Value| {
             let metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
-            input(MessageId::parse("q").unwrap(), "hi".into(), metadata, Timestamp(7))
+            let continues = model::TurnOrigin::of_person(&metadata).continues();
+            input(MessageId::parse("q").unwrap(), "hi".into(), metadata, continues, Timestamp(7))
         };
         assert_eq!(
             (of(json!({})).batch_id, of(json!({})).batch_type),

@@ -4,7 +4,7 @@
 //! Data without a field in LangChain goes into `additional_kwargs` under [`OWN_KEY`], where an
 //! import finds it again.
 
-use model::Role;
+use model::{Metadata, Role};
 use serde_json::{Map, Value, json};
 
 use super::message::{Draft, content_of};
@@ -15,7 +15,7 @@ pub(super) const OWN_KEY: &str = "antiphon";
 /// Fields of LangChain's messages that an import keeps in the metadata.
 const FIELDS: [&str; 6] = ["name", "response_metadata", "usage_metadata", "status", "artifact", "is_error"];
 /// Keys that other readers expect in `additional_kwargs`.
-const SHOWN: [&str; 3] = ["synthetic", "trigger_type", "trigger_reason"];
+const SHOWN: [&str; 3] = Metadata::RESERVED;
 
 /// Converts a message. If results are stored with their calls, they follow as messages.
 pub fn langchain(item: &Item) -> Vec<Value> {

@@ -2,7 +2,7 @@
 //! "constructor", "id": […, "HumanMessage"], "kwargs"}`, `{"type": "human", "data"}`, or all fields
 //! next to `type`.
 
-use model::Role;
+use model::{Metadata, Role};
 use serde_json::{Map, Value};
 
 use super::fields::text_at;
@@ -27,7 +27,7 @@ const READ: &[&str] = &[
     "example",
 ];
 /// Keys that Antiphon has in the metadata, and systems based on LangGraph in `additional_kwargs`.
-const OURS: &[&str] = &["synthetic", "trigger_type", "trigger_reason"];
+const OURS: [&str; 3] = Metadata::RESERVED;
 
 pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
     let outer = message.as_object().ok_or(FormatError::NotAnObject)?;
@@ -47,8 +47,8 @@ pub(super) fn message(message: &Value) -> Result<ReadMessage, FormatError> {
         extra.insert("content_parts".to_owned(), Value::Array(content.kept));
     }
     for key in OURS {
-        if let Some(value) = additional.and_then(|additional| additional.get(*key)) {
-            extra.entry(*key).or_insert_with(|| value.clone());
+        if let Some(value) = additional.and_then(|additional| additional.get(key)) {
+            extra.entry(key).or_insert_with(|| value.clone());
         }
     }
     // All parts are kept, including calls, so that an export can return the original.

@@ -55,7 +55,7 @@ async fn found(store: &Store, thread: &ThreadId, agent: &AgentId) -> Result<Star
         thread: thread.clone(),
         agent: agent.clone(),
         gate: store::Gate::Foreground,
-        origin: None,
+        source_thread: None,
         known: None,
     };
     store.contexts(&[wanted]).await?.pop().context("no answer")
@@ -78,7 +78,7 @@ pub(super) async fn build(
     let (rules, complaints) = ContextRules::of(&found.settings);
     ensure!(complaints.is_empty(), "{complaints:?}");
     let (counter, now) = (tokenizer::counter(rules.tokenizer), now()?);
-    let input = input(MessageId::parse("input-q")?, INPUT.to_owned(), Metadata::EMPTY, now);
+    let input = input(MessageId::parse("input-q")?, INPUT.to_owned(), Metadata::EMPTY, None, now);
     let request = rules.request(Some(input.batch_id), found.compaction.clone(), now);
     let mut builder = Builder::new(request, counter.as_ref());
     builder.page([input]);

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use async_nats::jetstream;
 use futures_util::TryStreamExt as _;
-use model::{AgentId, Bucket, Metadata, PartitionCount, Task, TaskId, TaskKind};
+use model::{AgentId, Bucket, Metadata, PartitionCount, Task, TaskId, TaskKind, TaskOrigin};
 use sqlx::{Connection as _, PgConnection};
 
 use super::load::TaskLoad;
@@ -24,6 +24,7 @@ pub(super) fn task(number: u32, seq: u32, bytes: usize) -> Result<Task> {
         id: TaskId::parse(&format!("{number}-{seq}"))?,
         kind: TaskKind::Task,
         content: "x".repeat(bytes),
+        origin: TaskOrigin::SENT,
         metadata: Metadata::EMPTY,
     })
 }

@@ -16,8 +16,8 @@ use anyhow::{Context as _, Result};
 use async_nats::jetstream::{self, stream::RawMessageErrorKind};
 use bytes::Bytes;
 use model::{
-    AgentId, Metadata, PartitionCount, PartitionId, Task, TaskId, TaskKind, ThreadId, TurnId, TurnOpened,
-    TurnOptions,
+    AgentId, Metadata, PartitionCount, PartitionId, Task, TaskId, TaskKind, TaskOrigin, ThreadId, TurnId,
+    TurnOpened, TurnOptions, TurnOrigin,
 };
 use serde_json::json;
 use sqlx::{Connection, PgConnection};
@@ -247,6 +247,7 @@ fn input(id: &str, number: usize, content: String) -> Result<TurnOpened> {
         agent: agent(number)?,
         run: 0,
         content,
+        origin: TurnOrigin::PERSON,
         metadata: Metadata::EMPTY,
         actor: None,
         options: TurnOptions::default(),
@@ -255,7 +256,7 @@ fn input(id: &str, number: usize, content: String) -> Result<TurnOpened> {
 
 fn task(id: &str, number: usize, content: String) -> Result<Task> {
     let (agent, id) = (agent(number)?, TaskId::parse(id)?);
-    Ok(Task { agent, id, kind: TaskKind::Task, content, metadata: Metadata::EMPTY })
+    Ok(Task { agent, id, kind: TaskKind::Task, content, origin: TaskOrigin::SENT, metadata: Metadata::EMPTY })
 }
 
 /// Publishes a payload, and repeats that until it is acknowledged.

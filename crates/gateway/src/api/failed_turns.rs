@@ -166,13 +166,14 @@ pub(crate) async fn delete(
 impl From<FailedTurnRow> for FailedTurn {
     fn from(row: FailedTurnRow) -> Self {
         let opened = row.opened;
+        let metadata = opened.input_metadata().to_value();
         Self {
             turn_id: opened.turn.as_str().to_owned(),
             agent_id: opened.agent.name().to_owned(),
             run: opened.run,
             message_id: opened.turn.answer(opened.run).as_str().to_owned(),
             content: opened.content,
-            metadata: opened.metadata.to_value(),
+            metadata,
             code: row.code,
             message: row.text,
             retryable: row.is_retryable,

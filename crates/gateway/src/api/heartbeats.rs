@@ -8,7 +8,7 @@ use http_server::extract::body::{JsonBody, MaxBodySize};
 use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
-use model::{CommandId, Metadata, Position, QueryTarget, ThreadId, TurnId};
+use model::{CommandId, Position, QueryTarget, ThreadId, TurnId};
 use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -113,8 +113,7 @@ pub(crate) async fn send(
         return Err(Problem::new(ErrorCode::BatchOpen, detail));
     }
     check_batch(&ctx, &thread, batch).await?;
-    let metadata = metadata(batch)?;
-    let opened = submit::heartbeat(backend, &thread, row.named.agent, turn.clone(), metadata).await?;
+    let opened = submit::heartbeat(backend, &thread, row.named.agent, turn.clone(), batch).await?;
     publish::publish_turn(backend, &opened).await?;
     accepted(0)
 }
@@ -140,15 +139,6 @@ async fn check_batch(ctx: &RequestContext, thread: &ThreadId, batch: Position) -
             Err(Problem::new(ErrorCode::BatchIncomplete, format!("batch {batch} is incomplete: {why}")))
         }
     }
-}
-
-/// Metadata of the synthetic input, which histories do not show.
-fn metadata(batch: Position) -> Result<Metadata, Problem> {
-    let map = json!({
-        "continues": batch.to_string(), "continuation_number": 1, "heartbeat": true, "synthetic": true,
-    });
-    Metadata::new(map.as_object().cloned().unwrap_or_default())
-        .map_err(|error| Problem::new(ErrorCode::InvalidMetadata, error.to_string()))
 }
 
 fn turn_of(thread: &ThreadId, batch: Position, request: &CommandId) -> Result<TurnId, Problem> {

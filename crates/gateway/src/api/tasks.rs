@@ -8,7 +8,7 @@ use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
-use model::{AgentId, ControlKind, Metadata, Position, Task, TaskEdit, TaskId, TaskKind};
+use model::{AgentId, ControlKind, Metadata, Position, Task, TaskEdit, TaskId, TaskKind, TaskOrigin};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use store::{TaskRow, TaskStatus};
@@ -149,7 +149,8 @@ pub(crate) async fn enqueue_task(
     validate::content(&body.content)?;
     let metadata = validate::metadata(body.metadata)?;
     let backend = ctx.backend()?;
-    let task = Task { agent, id, kind: TaskKind::Task, content: body.content, metadata };
+    let (content, origin) = (body.content, TaskOrigin::of_sender(&metadata));
+    let task = Task { agent, id, kind: TaskKind::Task, content, origin, metadata };
     let task = publish::task_as_read(backend, &task)?;
     submit::refuse_erased(backend, &task.agent.thread()).await?;
     if backend.store().task_digest(&task.agent, &task.id).await?.is_some_and(|known| known != task.digest()) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http_server::error::{BudgetProblem, ErrorCode, Problem};
 use model::{
     AgentId, AgentSetting, BusyPolicy, MessageId, Metadata, Position, QueryTarget, ThreadId, TurnId,
-    TurnOpened, TurnOptions,
+    TurnOpened, TurnOptions, TurnOrigin,
 };
 use protocols::Cursor;
 use protocols::request::BadRequest;
@@ -160,14 +160,14 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     Ok(Submission::New(Box::new(opened(input, turn, policy, settings))))
 }
 
-/// The input of a heartbeat for a thread that is not busy. It is refused like a person's message,
-/// and also when a turn begins in the meantime.
+/// The input of a heartbeat of `batch` for a thread that is not busy. It is refused like a person's
+/// message, and also when a turn begins in the meantime.
 pub(crate) async fn heartbeat(
     backend: &Backend,
     thread: &ThreadId,
     named: Option<AgentId>,
     turn: TurnId,
-    metadata: Metadata,
+    batch: Position,
 ) -> Result<TurnOpened, Problem> {
     let agent = named.unwrap_or_else(|| thread.agent());
     let admission = backend.store().agent_admission(&agent).await?;
@@ -181,12 +181,13 @@ pub(crate) async fn heartbeat(
         agent: Some(agent),
         policy: None,
         content: HEARTBEAT.to_owned(),
-        metadata,
+        metadata: Metadata::EMPTY,
         parameters: TurnParameters::default(),
         key: None,
         options: TurnOptions::default(),
     };
-    Ok(opened(&input, turn, BusyPolicy::Reject, settings))
+    let opened = opened(&input, turn, BusyPolicy::Reject, settings);
+    Ok(TurnOpened { origin: TurnOrigin::Heartbeat { batch }, ..opened })
 }
 
 fn settings_of(agent: &AgentId, policy: Option<BusyPolicy>, admission: &AgentAdmission) -> ThreadSettings {
@@ -208,6 +209,7 @@ fn opened(input: &Input, turn: TurnId, busy_policy: BusyPolicy, settings: Thread
         agent: settings.agent,
         run: 0,
         content: input.content.clone(),
+        origin: TurnOrigin::of_person(&input.metadata),
         metadata: input.metadata.clone(),
         actor: None,
         options: TurnOptions {

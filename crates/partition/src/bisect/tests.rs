@@ -1,9 +1,9 @@
 use crate::{AgentWrite, ArmedTimer, BackoffChange, FailedTask, FailedTurn, TurnEnded, UsageWrite};
 use model::{
-    AgentId, BatchType, CommandId, ControlKind, Metadata, PartitionId, Placement, QueuedTask, Role, Task,
-    TaskId, TaskKind, ThreadId, TimerId, Timestamp, TurnOpened,
+    AgentId, BatchType, CommandId, ControlKind, FollowedTurn, Metadata, PartitionId, Placement, QueuedTask,
+    Role, Task, TaskId, TaskKind, TaskOrigin, ThreadId, TimerId, Timestamp, TurnOpened, TurnOrigin,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -46,13 +46,15 @@ fn ended(turn: &TurnId, thread: &ThreadId) -> Outgoing {
 }
 
 fn memory_task(turn: &TurnId, agent: &AgentId) -> Outgoing {
-    let metadata = json!({ "turn_id": turn.as_str() });
+    let thread = agent.thread();
+    let followed = FollowedTurn { thread, turn: turn.clone(), answer: turn.answer(0), batch: position(1) };
     Outgoing::Task(Task {
         agent: agent.clone(),
         id: TaskId::parse(&format!("{turn}-work")).unwrap(),
         kind: TaskKind::WorkRequest,
         content: "work".to_owned(),
-        metadata: Metadata::new(metadata.as_object().unwrap().clone()).unwrap(),
+        origin: TaskOrigin::AfterTurn(followed),
+        metadata: Metadata::EMPTY,
     })
 }
 
@@ -105,6 +107,7 @@ fn both() -> Both {
         agent: thread.agent(),
         run: 0,
         content: "x".to_owned(),
+        origin: TurnOrigin::PERSON,
         metadata: Metadata::EMPTY,
         actor: None,
         options: model::TurnOptions { work_request: true, ..model::TurnOptions::default() },
@@ -249,8 +252,8 @@ fn a_failed_turn_of_a_person_arms_nothing_in_its_thread() {
         if let CommitPart::Turn(turn) = &mut refused
             && let Fallback::Turn(failed) = &mut turn.on_refusal
         {
-            let metadata = json!({ "synthetic": synthetic });
-            failed.opened.metadata = Metadata::new(metadata.as_object().unwrap().clone()).unwrap();
+            let of_system = TurnOrigin::Heartbeat { batch: position(1) };
+            failed.opened.origin = if synthetic { of_system } else { TurnOrigin::PERSON };
         }
         parts.refuse(refused, "no".to_owned());
         assert_eq!(parts.rest().timers, left);
@@ -289,6 +292,7 @@ fn a_bare_message_becomes_a_dead_letter() {
                 id: TaskId::parse("k").unwrap(),
                 kind: TaskKind::Task,
                 content: "x".to_owned(),
+                origin: TaskOrigin::SENT,
                 metadata: Metadata::EMPTY,
             },
         },
@@ -378,6 +382,7 @@ fn refused_task_becomes_a_dead_letter_alone() {
                 id: TaskId::parse(&format!("k{number}")).unwrap(),
                 kind: TaskKind::Task,
                 content: "work".to_owned(),
+                origin: TaskOrigin::SENT,
                 metadata: Metadata::EMPTY,
             },
         },

@@ -4,20 +4,16 @@
 use batches::compaction::{transcript_for_memory, transcript_of_turn};
 use batches::memory::{RECALLED, RecalledFacts};
 use model::{
-    BusyPolicy, CommandId, Message, Metadata, Position, Task, TaskId, TaskKind, TurnId, TurnOpened,
-    TurnOptions,
+    BusyPolicy, CommandId, ContinuedBatch, FollowedTurn, Message, Metadata, Position, Task, TaskId, TaskKind,
+    TaskOrigin, TurnId, TurnOpened, TurnOptions, TurnOrigin,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::turn_state::{TrackedTurn, TurnSource};
 use crate::types::{Outgoing, Pause};
 
 /// Key in an answer's metadata; `true` requests a continuation of its batch.
 const CONTINUATION: &str = "continuation";
-/// Key in a continuation's metadata: number of continuations in a row, including this one.
-const NUMBER: &str = "continuation_number";
-/// Keys in the metadata of a task that follows a turn. They name this turn. See [`model::origin`].
-const ORIGIN: [&str; 2] = ["thread_id", "assistant_message_id"];
 /// Maximum number of continuations in a row, because a model might never finish.
 const MAX_CONTINUATIONS: u64 = 50;
 /// Bytes of a turn's messages passed to the tasks that follow it.
@@ -50,7 +46,7 @@ pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continua
     if answer.metadata.get(CONTINUATION) != Some(&Value::Bool(true)) {
         return Continuation::None;
     }
-    if turn.timer.is_some() {
+    if turn.is_follow_up() {
         // A follow-up is a single message.
         return Continuation::Rejected;
     }
@@ -60,36 +56,25 @@ pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continua
         // The results of these tasks are read from one answer.
         return Continuation::Rejected;
     }
-    let number = turn.metadata().get(NUMBER).and_then(Value::as_u64).unwrap_or(0) + 1;
+    let number = turn.continuation_number() + 1;
     if number > MAX_CONTINUATIONS {
         return Continuation::Rejected;
     }
-    let map: Map<String, Value> = [
-        ("continues".to_owned(), json!(first.placement.batch_id.to_string())),
-        (NUMBER.to_owned(), json!(number)),
-        ("synthetic".to_owned(), json!(true)),
-        ("turn_id".to_owned(), json!(turn.id.as_str())),
-    ]
-    .into_iter()
-    .collect();
-    let Ok(metadata) = Metadata::new(map) else { return Continuation::None };
+    let continued = ContinuedBatch { batch: first.placement.batch_id, number, turn: turn.id.clone() };
     let next = match &turn.source {
-        TurnSource::Input(opened) => opening(opened, answer.placement.position, metadata),
-        // The origin is kept: the task is deleted when the thread whose text it carries is erased.
-        TurnSource::Task(queued) if queued.task.kind != TaskKind::Task => {
-            task(&queued.task, &turn.id, metadata.with_keys_of(&queued.task.metadata, &ORIGIN))
-        }
-        TurnSource::Task(queued) => task(&queued.task, &turn.id, metadata),
+        TurnSource::Input(opened) => opening(opened, answer.placement.position, continued),
+        TurnSource::Task(queued) => task(&queued.task, continued),
     };
     next.map_or(Continuation::None, |next| Continuation::Next(Box::new(next)))
 }
 
-fn opening(opened: &TurnOpened, answer: Position, metadata: Metadata) -> Option<Outgoing> {
+fn opening(opened: &TurnOpened, answer: Position, continued: ContinuedBatch) -> Option<Outgoing> {
     Some(Outgoing::TurnOpened(Box::new(TurnOpened {
         turn: TurnId::continuation(&opened.thread, answer).ok()?,
         run: 0,
         content: CONTENT.to_owned(),
-        metadata,
+        origin: TurnOrigin::Continuation(continued),
+        metadata: Metadata::EMPTY,
         actor: None,
         options: TurnOptions {
             busy_policy: BusyPolicy::Enqueue,
@@ -100,9 +85,22 @@ fn opening(opened: &TurnOpened, answer: Position, metadata: Metadata) -> Option<
     })))
 }
 
-fn task(task: &Task, turn: &TurnId, metadata: Metadata) -> Option<Outgoing> {
-    let id = TaskId::parse(&format!("{turn}-h")).ok()?;
-    Some(Outgoing::Task(Task { id, content: CONTENT.to_owned(), metadata, ..task.clone() }))
+fn task(task: &Task, continued: ContinuedBatch) -> Option<Outgoing> {
+    let id = continued.task()?;
+    // The thread is kept: the task is deleted when the thread whose text it carries is erased.
+    let origin = match &task.origin {
+        TaskOrigin::AfterTurn(FollowedTurn { thread, answer, .. })
+        | TaskOrigin::ContinuationAfterTurn { thread, answer, .. } => {
+            let (thread, answer) = (thread.clone(), answer.clone());
+            TaskOrigin::ContinuationAfterTurn { thread, answer, continued }
+        }
+        TaskOrigin::Sent { .. }
+        | TaskOrigin::Scheduled { .. }
+        | TaskOrigin::Summary { .. }
+        | TaskOrigin::Continuation(_) => TaskOrigin::Continuation(continued),
+    };
+    let (content, metadata) = (CONTENT.to_owned(), Metadata::EMPTY);
+    Some(Outgoing::Task(Task { id, content, origin, metadata, ..task.clone() }))
 }
 
 /// The pause of an agent whose credentials were refused in this run of a person's turn.
@@ -131,27 +129,26 @@ pub(super) fn tasks(
         TaskKind::Memory => transcript_for_memory(messages, MOST_OF_TURN),
         _ => transcript_of_turn(messages, MOST_OF_TURN),
     };
+    let (Some(batch), Some(answer)) = (batch, messages.last()) else { return Vec::new() };
+    let followed = FollowedTurn {
+        thread: opened.thread.clone(),
+        turn: opened.turn.clone(),
+        answer: answer.key.message.clone(),
+        batch,
+    };
     let task = |(_, kind, suffix, wanted): (bool, TaskKind, &str, &str)| {
-        let mut map = Map::new();
-        let mut note = |key: &str, value: &str| map.insert(key.to_owned(), Value::String(value.to_owned()));
-        note("thread_id", opened.thread.name());
-        note("turn_id", opened.turn.as_str());
-        if let Some(answer) = messages.last() {
-            note("assistant_message_id", answer.key.message.as_str());
-        }
-        if let Some(batch) = batch {
-            note("batch_id", &batch.to_string());
-        }
-        if kind == TaskKind::Memory
-            && let Some(recalled) = recalled.clone().with_results(messages).to_value()
-        {
-            map.insert(RECALLED.to_owned(), recalled);
-        }
+        let recalled = match kind {
+            TaskKind::Memory => recalled.clone().with_results(messages).to_value(),
+            _ => None,
+        };
+        let map: Map<String, Value> =
+            recalled.into_iter().map(|recalled| (RECALLED.to_owned(), recalled)).collect();
         Some(Task {
             agent: opened.agent.queue_of(kind),
             id: TaskId::parse(&format!("{}-{suffix}", opened.turn)).ok()?,
             kind,
             content: format!("{wanted}\n\n{}", said(kind)),
+            origin: TaskOrigin::AfterTurn(followed.clone()),
             metadata: Metadata::new(map).ok()?,
         })
     };

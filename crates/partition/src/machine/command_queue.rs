@@ -184,7 +184,7 @@ impl CommandQueue {
     pub(super) fn has_real_input(&self, thread: &ThreadId) -> bool {
         self.pending.iter().any(|pending| match pending {
             Pending::Command { command: Command::Turn(opened), .. } => {
-                opened.thread == *thread && !opened.metadata.is_synthetic()
+                opened.thread == *thread && !opened.origin.is_synthetic()
             }
             Pending::Command {
                 command: Command::Task(_) | Command::DelayedTask(_) | Command::Control(_),

@@ -38,7 +38,9 @@ fn task_of(command: &Command) -> Option<CommandKey> {
 fn key_of(command: &Command) -> CommandKey {
     match command {
         Command::Turn(opened) => CommandKey::Turn(opened.thread.clone(), opened.turn.clone(), opened.run),
-        Command::Task(task) => CommandKey::Task(task.agent.clone(), task.id.clone(), task.origin()),
+        Command::Task(task) => {
+            CommandKey::Task(task.agent.clone(), task.id.clone(), task.origin.source_thread().cloned())
+        }
         Command::DelayedTask(delayed) => {
             CommandKey::Task(delayed.task.agent.clone(), delayed.task.id.clone(), None)
         }
@@ -365,8 +367,8 @@ impl Partition {
             self.audit_retry(&opened, actor.to_string());
         }
         let thread = opened.thread.clone();
-        let is_late = opened.metadata.is_synthetic() && self.has_real_input(&thread);
-        if !opened.metadata.is_synthetic() {
+        let is_late = opened.origin.timer().is_some() && self.has_real_input(&thread);
+        if !opened.origin.is_synthetic() {
             self.withdraw_follow_ups(&thread);
         }
         let policy = match opened.options.busy_policy {
@@ -379,7 +381,7 @@ impl Partition {
         let mut turn = TrackedTurn::of_input(opened, token);
         turn.input.hold = Some(self.hold_at(seq));
         (turn.times.known_at, turn.times.came_at) = (now, came_at);
-        let (id, is_late) = (turn.id.clone(), is_late && turn.timer.is_some());
+        let id = turn.id.clone();
         self.table.insert(turn);
         match self.table.thread_queues.entry(thread.clone()).or_default().admit(id.clone(), policy) {
             Admission::Enqueued => {}

@@ -63,7 +63,7 @@ impl Partition {
         }
         let used = super::usage::usage(turn, turn.answer.slot.and_then(|slot| self.messages.get(slot)));
         commit.usage.extend(used);
-        if let Some(timer) = turn.timer.clone() {
+        if let Some(timer) = turn.timer().cloned() {
             return self.add_follow_up(id, timer, commit, outgoing);
         }
         let end = turn.end().cloned()?;
@@ -223,7 +223,7 @@ impl Partition {
                     is_retryable: false,
                     partial: String::new(),
                 };
-                let on_refusal = match turn.timer.clone() {
+                let on_refusal = match turn.timer().cloned() {
                     Some(timer) => Fallback::FollowUp(timer),
                     None => Fallback::Turn(Box::new(failed)),
                 };
@@ -461,7 +461,7 @@ impl Partition {
         }
         let outcome = match refused {
             None => outcome,
-            Some(_) if turn.timer.is_some() => None,
+            Some(_) if turn.is_follow_up() => None,
             Some(detail) => Some(MessageOutcome::Failed(MessageFailure::Unstorable { detail })),
         };
         match &outcome {
@@ -475,7 +475,7 @@ impl Partition {
         if matches!(outcome, Some(MessageOutcome::Complete | MessageOutcome::Stopped)) {
             self.commands.complete(&id, turn.run);
         }
-        if let (Some(slot), Some(_), Some(_)) = (turn.answer.slot, &turn.timer, &outcome) {
+        if let (Some(slot), true, Some(_)) = (turn.answer.slot, turn.is_follow_up(), &outcome) {
             // The follow-up's chunks were held back until now.
             self.publish_message(slot);
         }

@@ -2,7 +2,7 @@
 //! its commit, and withdrawn when a person writes first.
 
 use model::{AnswerReport, Message, Metadata, Position, ThreadId, TimerId, TurnId};
-use scheduling::follow_up::{ArmRefusal, Armed, FinishedTurn, FollowUpRules, TurnOrigin, arm};
+use scheduling::follow_up::{ArmRefusal, Armed, FinishedTurn, FollowUpRules, arm};
 use serde_json::json;
 
 use super::Partition;
@@ -24,7 +24,7 @@ impl Partition {
     pub(super) fn withdraw_follow_ups(&mut self, thread: &ThreadId) {
         self.timers.supersede(thread);
         let Some(queue) = self.table.thread_queues.get(thread) else { return };
-        let is_follow_up = |id: &&TurnId| self.table.turns.get(*id).is_some_and(|turn| turn.timer.is_some());
+        let is_follow_up = |id: &&TurnId| self.table.turns.get(*id).is_some_and(TrackedTurn::is_follow_up);
         let found: Vec<TurnId> =
             queue.active().into_iter().chain(queue.waiting()).filter(is_follow_up).cloned().collect();
         for id in found {
@@ -40,14 +40,14 @@ impl Partition {
 
     /// True for a follow-up's turn, which yields to a person.
     pub(super) fn is_follow_up(&self, id: &TurnId) -> bool {
-        self.table.turns.get(id).is_some_and(|turn| turn.timer.is_some())
+        self.table.turns.get(id).is_some_and(TrackedTurn::is_follow_up)
     }
 
     /// True if this end has to wait: it ends a follow-up, and a person's input in the same thread
     /// is being checked.
     pub(super) fn must_wait_for_input(&self, ended: &EndedInput) -> bool {
         let EndedInput::Turn(id) = ended else { return false };
-        let turn = self.table.turns.get(id).filter(|turn| turn.timer.is_some());
+        let turn = self.table.turns.get(id).filter(|turn| turn.is_follow_up());
         turn.is_some_and(|turn| {
             turn.end() == Some(&TurnEnd::Complete) && self.commands.has_real_input(&turn.thread)
         })
@@ -100,7 +100,7 @@ pub(super) fn armed(
     }
     let answer = messages.last()?;
     let rules = FollowUpRules::parse(&opened.options.follow_up.to_value()).ok()?;
-    let finished = FinishedTurn { origin: origin(turn), is_complete: !goes_on, is_empty: is_empty(answer) };
+    let finished = FinishedTurn { is_complete: !goes_on, is_empty: is_empty(answer) };
     let timer = TimerId::follow_up(&turn.thread, answer.placement.position);
     match arm(&rules, finished, &answer.metadata) {
         Ok(None) => None,
@@ -126,16 +126,6 @@ pub(super) fn armed(
 fn not_armed(timer: TimerId, refusal: &ArmRefusal) -> Action {
     let by = Some(refusal.name().to_owned());
     Action::Report(MachineReport::Timer { timer, outcome: TimerOutcome::NotArmed, by })
-}
-
-/// Origin of a turn. A continuation of a person's batch counts as the person's; a follow-up's batch
-/// has no continuation.
-fn origin(turn: &TrackedTurn) -> TurnOrigin {
-    match &turn.timer {
-        Some(_) => TurnOrigin::FollowUp,
-        None if turn.is_real() || turn.metadata().continues().is_some() => TurnOrigin::Person,
-        None => TurnOrigin::Other,
-    }
 }
 
 /// True if the answer has neither text nor calls.

@@ -1,9 +1,6 @@
 //! The message that a turn answers, as stored.
 
-use model::{
-    BatchType, Message, MessageKey, MessageTimes, Metadata, OpenInput, Placement, Position, Role, TaskKind,
-};
-use serde_json::json;
+use model::{BatchType, Message, MessageKey, MessageTimes, Metadata, OpenInput, Placement, Position, Role};
 
 use crate::turn_state::{TrackedTurn, TurnSource};
 
@@ -13,25 +10,17 @@ const CORRELATION_ID: &str = "correlation_id";
 pub(super) fn input_message(turn: &TrackedTurn, position: Position) -> Message {
     let (content, metadata, batch_type) = match &turn.source {
         TurnSource::Input(opened) => {
-            let is_request = turn.timer.is_none();
+            let is_request = !turn.is_follow_up();
             let batch_type = if is_request { BatchType::UserRequest } else { BatchType::SystemTrigger };
-            (opened.content.clone(), with_correlation_id(opened.metadata.clone(), turn), batch_type)
+            (opened.content.clone(), with_correlation_id(opened.input_metadata(), turn), batch_type)
         }
         TurnSource::Task(queued) => {
             let task = &queued.task;
-            let mut map = task.metadata.as_map().cloned().unwrap_or_default();
-            if task.kind != TaskKind::Task {
-                map.insert("synthetic".to_owned(), json!(true));
-                map.insert("trigger_type".to_owned(), json!(task.kind.name()));
-            }
-            map.insert("task_id".to_owned(), json!(task.id.as_str()));
-            map.insert("task_kind".to_owned(), json!(task.kind.name()));
-            let metadata = Metadata::new(map).unwrap_or_default();
-            (task.content.clone(), metadata, task.batch_type())
+            (task.content.clone(), task.input_metadata(), task.batch_type())
         }
     };
     // The store knows the end of the continued batch, and continues its numbering.
-    let (batch_id, batch_type) = match metadata.continues() {
+    let (batch_id, batch_type) = match turn.continues() {
         Some(batch_id) if batch_id < position => (batch_id, BatchType::Continuation),
         Some(_) | None => (position, batch_type),
     };

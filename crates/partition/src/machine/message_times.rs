@@ -38,7 +38,7 @@ pub(super) fn of_answer(
 impl Partition {
     /// The batch of an active turn; `None` if the turn may still be withdrawn.
     pub(super) fn open_batch(&self, id: &TurnId) -> Option<OpenBatch> {
-        let turn = self.table.turns.get(id).filter(|turn| turn.timer.is_none())?;
+        let turn = self.table.turns.get(id).filter(|turn| !turn.is_follow_up())?;
         let open = turn.answer.slot.and_then(|slot| self.messages.get(slot));
         let released = open.map(|open| open.released.as_slice()).unwrap_or_default();
         let mut room = MOST_SHOWN;
@@ -87,7 +87,7 @@ impl Partition {
                 times,
             });
         }
-        let continues = turn.metadata().continues();
+        let continues = turn.continues();
         Some(OpenBatch { continues, batch_type: turn.batch_type(), messages, is_cut: shown < released.len() })
     }
 }

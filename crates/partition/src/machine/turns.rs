@@ -6,7 +6,7 @@ use std::sync::Arc;
 use batches::memory::RecalledFacts;
 use model::{
     Chunk, Frame, IncomingChunk, MessageFailure, MessageKey, RejectedEntry, Role, Seq, Timestamp, TurnError,
-    TurnId, TurnOpened, TurnOptions,
+    TurnId, TurnOptions,
 };
 use scheduling::{AgentQueue, HeadState, Readiness};
 
@@ -21,7 +21,7 @@ use crate::turn_state::{
     AnswerProgress, EndedTurn, Postponed, SUPERSEDED_BY_MESSAGE, SavedInput, TrackedTurn, TurnEnd,
     TurnSource, TurnState,
 };
-use crate::types::{NotNow, Start, Started};
+use crate::types::{NotNow, Start, Started, TurnCause};
 
 /// First attempt of a request that a previous owner may have made as well. It is high enough that
 /// deliveries of the two requests never have the same attempt if both are in the queue.
@@ -55,7 +55,7 @@ impl Partition {
         }
         let mut written_to = BTreeSet::new();
         for saved in takeover.open_turns.drain(..) {
-            if !saved.opened.metadata.is_synthetic() {
+            if !saved.opened.origin.is_synthetic() {
                 written_to.insert(saved.opened.thread.clone());
             }
             let opened = saved.opened;
@@ -100,7 +100,7 @@ impl Partition {
         if let Some(open) = self.messages.get_mut(slot) {
             open.phase = Phase::Live;
             let batch_type = turn.batch_type();
-            let is_held_back = turn.timer.is_some();
+            let is_held_back = turn.is_follow_up();
             open.turn = Some(TurnRef { id: id.clone(), token: turn.token.clone(), batch_type, is_held_back });
         }
     }
@@ -320,7 +320,7 @@ impl Partition {
         }
         let (rules, refused) = match started {
             Started::NotNow(why) => return self.postpone(id, why),
-            Started::Superseded(by) if turn.timer.is_some() => {
+            Started::Superseded(by) if turn.is_follow_up() => {
                 if by == SUPERSEDED_BY_MESSAGE || turn.answer.slot.is_none() || !turn.is_starting() {
                     return self.end_turn(id, TurnEnd::Withdrawn(by));
                 }
@@ -431,7 +431,7 @@ impl Partition {
             // The driver still has to report whether a follow-up started by a previous owner is
             // wanted, or which facts a remembered turn was given.
             None if self.table.turns.get(&id).is_some_and(|turn| {
-                !turn.request.has_rules() && (turn.timer.is_some() || turn.is_remembered())
+                !turn.request.has_rules() && (turn.is_follow_up() || turn.is_remembered())
             }) =>
             {
                 if let Some(turn) = self.table.turns.get_mut(&id) {
@@ -528,15 +528,15 @@ fn is_ours(end: &TurnEnd) -> bool {
 }
 
 fn start(turn: &TrackedTurn) -> Start {
-    let (task, content, metadata, options) = match &turn.source {
+    let (cause, content, metadata, options) = match &turn.source {
         TurnSource::Input(opened) => {
-            let TurnOpened { content, metadata, options, .. } = &**opened;
-            (None, content.clone(), metadata.clone(), options.clone())
+            let cause = TurnCause::Input(opened.origin.clone());
+            (cause, opened.content.clone(), opened.input_metadata(), opened.options.clone())
         }
         TurnSource::Task(queued) => {
             let task = &queued.task;
-            let (of_task, content) = (Some((task.id.clone(), task.kind)), task.content.clone());
-            (of_task, content, task.metadata.clone(), TurnOptions::default())
+            let cause = TurnCause::Task { id: task.id.clone(), kind: task.kind, origin: task.origin.clone() };
+            (cause, task.content.clone(), task.task_metadata(), TurnOptions::default())
         }
     };
     Start {
@@ -545,7 +545,7 @@ fn start(turn: &TrackedTurn) -> Start {
         attempt: if turn.request.may_be_repeated { SECOND_REQUEST } else { 0 },
         thread: turn.thread.clone(),
         agent: turn.agent().clone(),
-        task,
+        cause,
         content,
         metadata,
         is_adopted: turn.is_adopted(),

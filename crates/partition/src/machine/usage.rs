@@ -48,7 +48,7 @@ fn finish_reason(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Option<Finis
 /// Purpose of the turn's calls.
 pub(super) fn kind(turn: &TrackedTurn) -> UsageKind {
     match &turn.source {
-        TurnSource::Input(_) if turn.timer.is_some() => UsageKind::FollowUp,
+        TurnSource::Input(_) if turn.is_follow_up() => UsageKind::FollowUp,
         TurnSource::Input(_) => UsageKind::Turn,
         TurnSource::Task(queued) => match queued.task.kind {
             TaskKind::Compaction => UsageKind::Summary,

@@ -61,7 +61,8 @@ fn a_follow_up_fires_as_a_synthetic_input() {
     let said = json!({
         "synthetic": true, "trigger_type": "check_in", "trigger_reason": "quiet", "timer_id": timer().id.as_str(),
     });
-    assert_eq!(opened.metadata.to_value(), said);
+    assert_eq!(opened.input_metadata().to_value(), said);
+    assert_eq!(opened.origin.timer(), Some(&timer().id));
     let arming = json!({"enabled": true, "min_delay_seconds": 40});
     assert_eq!(opened.options.follow_up.to_value(), arming, "it may be followed up itself");
     let language = json!({"language": "de-AT"});
@@ -159,6 +160,7 @@ fn a_schedule_fires_tasks_named_by_their_occurrences() {
     let TimerVerdict::Fire { outgoing, next: Some(next) } = verdict(due) else { panic!("it is due") };
     let Outgoing::Task(task) = *outgoing else { panic!("a task") };
     assert_eq!((task.id.as_str(), &*task.content), (&*id, "report"));
+    assert!(matches!(task.origin, TaskOrigin::Scheduled { .. }));
     assert_eq!(next.at.0 % 600_000, 0);
     assert!(next.at > NOW && next.wait_ms == next.at.since_ms(NOW));
     let busy = verdict(scheduled(Some("*/10 * * * *"), None, 1));
@@ -183,7 +185,7 @@ fn a_delayed_task_is_sent_as_it_was_put() {
     };
     let TimerVerdict::Fire { outgoing, next: None } = verdict(delayed.clone()) else { panic!("it is due") };
     let Outgoing::Task(task) = *outgoing else { panic!("a task") };
-    assert_eq!((task.id.as_str(), &*task.content), ("k1", "later"));
+    assert_eq!((task.id.as_str(), &*task.content, &task.origin), ("k1", "later", &TaskOrigin::SENT));
     assert_eq!(task.metadata.get("a"), Some(&json!(1.0)));
     let spoilt = DueTimer { body: metadata(json!({"task": {"id": "k1"}})), ..delayed };
     assert_eq!(verdict(spoilt), end(TimerEnd::Refused, "unreadable"));

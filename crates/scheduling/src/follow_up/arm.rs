@@ -4,21 +4,10 @@ use model::{FollowUpHint, InvalidFollowUpHint, Metadata, TriggerType};
 
 use super::rules::FollowUpRules;
 
-/// Origin of a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TurnOrigin {
-    /// A person: an input that is not synthetic, or a continuation of its turn.
-    Person,
-    /// A follow-up. It may be followed by another one up to the maximum in a row.
-    FollowUp,
-    /// A task, a schedule or background work.
-    Other,
-}
-
-/// Properties of an ended turn that decide what follows it.
+/// Properties of an ended turn that decide what follows it. The turn answered an input: a person's,
+/// a continuation, or a follow-up, which may be followed by another one up to the maximum in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FinishedTurn {
-    pub origin: TurnOrigin,
     /// True if it ended as its workflow intended: without an error, a stop or a continuation.
     pub is_complete: bool,
     /// True if the answer has neither text nor calls.
@@ -95,7 +84,7 @@ impl ArmRefusal {
 /// # Errors
 /// The requested follow-up cannot be set.
 pub fn arm(rules: &FollowUpRules, turn: FinishedTurn, last: &Metadata) -> Result<Option<Armed>, ArmRefusal> {
-    if !rules.enabled || !turn.is_complete || turn.origin == TurnOrigin::Other {
+    if !rules.enabled || !turn.is_complete {
         return Ok(None);
     }
     let Some(armed) = wanted(rules, last)? else { return Ok(None) };
@@ -128,8 +117,7 @@ mod tests {
 
     use super::*;
 
-    const ORDINARY: FinishedTurn =
-        FinishedTurn { origin: TurnOrigin::Person, is_complete: true, is_empty: false };
+    const ORDINARY: FinishedTurn = FinishedTurn { is_complete: true, is_empty: false };
 
     fn rules(written: Value) -> FollowUpRules {
         FollowUpRules::parse(&written).unwrap()
@@ -144,24 +132,16 @@ mod tests {
     #[test]
     fn a_hint_after_an_ordinary_turn_arms() {
         let rules = rules(json!({"enabled": true}));
-        for origin in [TurnOrigin::Person, TurnOrigin::FollowUp] {
-            let armed = arm(&rules, FinishedTurn { origin, ..ORDINARY }, &hint(60)).unwrap().unwrap();
-            assert_eq!((armed.trigger, armed.delay_ms, &*armed.reason), (TriggerType::CheckIn, 60_000, "r"));
-            assert_eq!(armed.source, ArmSource::Hint);
-        }
+        let armed = arm(&rules, ORDINARY, &hint(60)).unwrap().unwrap();
+        assert_eq!((armed.trigger, armed.delay_ms, &*armed.reason), (TriggerType::CheckIn, 60_000, "r"));
+        assert_eq!(armed.source, ArmSource::Hint);
     }
 
     #[test]
     fn nothing_arms_after_an_error_or_when_it_is_off() {
         let on =
             rules(json!({"enabled": true, "default": {"trigger_type": "check_in", "after_seconds": 60}}));
-        for turn in [
-            FinishedTurn { is_complete: false, ..ORDINARY },
-            FinishedTurn { origin: TurnOrigin::FollowUp, is_complete: false, is_empty: false },
-            FinishedTurn { origin: TurnOrigin::Other, ..ORDINARY },
-        ] {
-            assert_eq!(arm(&on, turn, &hint(60)), Ok(None), "{turn:?}");
-        }
+        assert_eq!(arm(&on, FinishedTurn { is_complete: false, ..ORDINARY }, &hint(60)), Ok(None));
         assert_eq!(arm(&FollowUpRules::OFF, ORDINARY, &hint(60)), Ok(None));
         assert_eq!(arm(&FollowUpRules::OFF, ORDINARY, &hint(1)), Ok(None), "it is not even looked at");
     }

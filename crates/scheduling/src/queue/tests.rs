@@ -1,4 +1,4 @@
-use model::{AgentId, Metadata, Task, TaskEdit, TaskKind};
+use model::{AgentId, Metadata, Task, TaskEdit, TaskKind, TaskOrigin};
 
 use super::*;
 
@@ -10,6 +10,7 @@ fn task(position: i64) -> QueuedTask {
         id: TaskId::parse(&format!("t{position}")).unwrap(),
         kind: TaskKind::Task,
         content: "x".into(),
+        origin: TaskOrigin::SENT,
         metadata: Metadata::EMPTY,
     };
     QueuedTask { position: Position::from_stored(position), task }

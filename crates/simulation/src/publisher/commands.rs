@@ -1,8 +1,8 @@
 //! Inputs of persons and tasks, as gateways and others publish them.
 
 use model::{
-    AgentId, Bucket, BusyPolicy, Command, Metadata, PartitionId, Task, TaskId, TaskKind, ThreadId, TurnId,
-    TurnOpened, TurnOptions,
+    AgentId, Bucket, BusyPolicy, Command, Metadata, PartitionId, Task, TaskId, TaskKind, TaskOrigin,
+    ThreadId, TurnId, TurnOpened, TurnOptions, TurnOrigin,
 };
 use serde_json::{Map, json};
 
@@ -69,6 +69,7 @@ fn input(
         false => BusyPolicy::Enqueue,
     };
     let follow_ups = scenario.follow_ups.as_ref();
+    let metadata = follow_ups.map(|profile| profile.metadata(number)).unwrap_or_default();
     Some(TurnOpened {
         turn: TurnId::foreground(thread, &format!("i{number}")).ok()?,
         thread: thread.clone(),
@@ -78,7 +79,8 @@ fn input(
             Some(_) => FollowUpProfile::content(number),
             None => format!("input {number}"),
         },
-        metadata: follow_ups.map(|profile| profile.metadata(number)).unwrap_or_default(),
+        origin: TurnOrigin::of_person(&metadata),
+        metadata,
         actor: None,
         options: TurnOptions {
             busy_policy,
@@ -97,6 +99,7 @@ fn task(number: usize, agent: &AgentId) -> Option<Task> {
         id: TaskId::parse(&format!("k{number}")).ok()?,
         kind: TaskKind::Task,
         content: format!("task {number}"),
+        origin: TaskOrigin::of_sender(&Metadata::EMPTY),
         metadata: Metadata::EMPTY,
     })
 }
@@ -106,9 +109,10 @@ fn task(number: usize, agent: &AgentId) -> Option<Task> {
 pub(crate) fn owner_of(command: &Command) -> String {
     match command {
         Command::Turn(opened) => opened.thread.to_string(),
-        Command::Task(task) => {
-            task.origin().map_or_else(|| task.agent.agent().to_string(), |origin| origin.to_string())
-        }
+        Command::Task(task) => task
+            .origin
+            .source_thread()
+            .map_or_else(|| task.agent.agent().to_string(), |source| source.to_string()),
         Command::DelayedTask(delayed) => delayed.task.agent.agent().to_string(),
         Command::Control(control) => control.subject.to_string(),
     }

@@ -96,7 +96,7 @@ impl Store {
             _ if self.once_erased.is_empty() => false,
             EntryBody::Command(Command::Turn(opened), _) => is_erased(&opened.thread),
             EntryBody::Command(Command::Task(task), _) => {
-                is_erased(&task.agent.thread()) || task.origin().is_some_and(|of| is_erased(&of))
+                is_erased(&task.agent.thread()) || task.origin.source_thread().is_some_and(is_erased)
             }
             EntryBody::Command(Command::DelayedTask(delayed), _) => is_erased(&delayed.task.agent.thread()),
             EntryBody::Command(Command::Control(control), _) => is_erased(&control.subject.thread()),
@@ -113,7 +113,7 @@ impl Store {
         let mut following = Vec::new();
         for (number, tables) in self.tables.iter().enumerate() {
             for ((agent, position), task) in &tables.tasks {
-                if task.origin().as_ref() == Some(thread) {
+                if task.origin.source_thread() == Some(thread) {
                     following.push((number, agent.clone(), *position));
                 }
             }
@@ -126,7 +126,12 @@ impl Store {
         let is_input = |message: &&crate::checker::MessageRow| {
             matches!(part_of(&message.key.message), Some((_, TurnPart::Input)))
                 && self.message_keys.contains(&message.key)
-                && model::origin(&message.key.thread.agent(), TaskKind::Memory, &message.metadata).as_ref()
+                && model::stored_source_thread(
+                    &message.key.thread.agent(),
+                    TaskKind::Memory,
+                    &message.metadata,
+                )
+                .as_ref()
                     == Some(thread)
         };
         self.messages.iter().filter(is_input).map(|message| message.key.clone()).collect()
@@ -293,7 +298,7 @@ impl Store {
             Outgoing::TurnOpened(opened) => opened.thread == *thread,
             Outgoing::TurnEnded(ended) => ended.thread == *thread,
             Outgoing::Task(task) => {
-                task.agent.as_str() == thread.as_str() || task.origin().as_ref() == Some(thread)
+                task.agent.as_str() == thread.as_str() || task.origin.source_thread() == Some(thread)
             }
             Outgoing::Pause(_) => false,
         };
@@ -330,16 +335,15 @@ impl Store {
         let in_tables = |tables: &super::Tables| {
             let open = tables.open_turns.keys().find(|(of, _)| of == thread);
             let failed = tables.failed_turns.keys().find(|(of, _)| of == thread);
-            let task = tables
-                .tasks
-                .iter()
-                .find(|((agent, _), task)| agent.as_str() == own || task.origin().as_ref() == Some(thread));
+            let task = tables.tasks.iter().find(|((agent, _), task)| {
+                agent.as_str() == own || task.origin.source_thread() == Some(thread)
+            });
             let outgoing =
                 tables.outbox.values().flat_map(|batch| &batch.outgoing).find(|outgoing| match outgoing {
                     Outgoing::TurnOpened(opened) => opened.thread == *thread,
                     Outgoing::TurnEnded(ended) => ended.thread == *thread,
                     Outgoing::Task(task) => {
-                        task.agent.as_str() == own || task.origin().as_ref() == Some(thread)
+                        task.agent.as_str() == own || task.origin.source_thread() == Some(thread)
                     }
                     Outgoing::Pause(_) => false,
                 });

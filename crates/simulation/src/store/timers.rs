@@ -68,7 +68,7 @@ impl Store {
             return;
         }
         let before = self.tables[number].timers.clone();
-        let is_real = |failed: &&FailedTurn| !failed.opened.metadata.is_synthetic();
+        let is_real = |failed: &&FailedTurn| !failed.opened.origin.is_synthetic();
         for failed in commit.failed_turns.iter().filter(is_real) {
             self.end_answered(number, &failed.opened.thread, now);
         }
@@ -193,7 +193,7 @@ impl Store {
         let is_postponed = matches!(write, TimerWrite::Postpone { .. }) && id.kind() == TimerKind::FollowUp;
         // A person has written, and the turn fails with this commit.
         let is_answered = |failed: &FailedTurn| {
-            !failed.opened.metadata.is_synthetic() && Some(&failed.opened.thread) == row.thread.as_ref()
+            !failed.opened.origin.is_synthetic() && Some(&failed.opened.thread) == row.thread.as_ref()
         };
         if is_postponed
             && (commit.timers.iter().any(is_replaced) || commit.failed_turns.iter().any(is_answered))

@@ -489,14 +489,11 @@ pub(crate) fn sent_by_stopped(commit: &Commit) -> Vec<(TurnId, String)> {
         Outgoing::TurnEnded(ended) if ended.status == TurnStatus::Stopped => Some(&ended.turn),
         Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => None,
     });
-    let of = |turn: &TurnId, metadata: &model::Metadata| {
-        metadata.get("turn_id").and_then(serde_json::Value::as_str) == Some(turn.as_str())
-    };
     let sent = stopped.flat_map(|turn| {
         let follows = outgoing.iter().filter_map(move |outgoing| match outgoing {
-            Outgoing::Task(task) => of(turn, &task.metadata).then(|| format!("task {}", task.id)),
+            Outgoing::Task(task) => (task.origin.turn() == Some(turn)).then(|| format!("task {}", task.id)),
             Outgoing::TurnOpened(opened) => {
-                of(turn, &opened.metadata).then(|| format!("input {}", opened.turn))
+                (opened.origin.turn() == Some(turn)).then(|| format!("input {}", opened.turn))
             }
             Outgoing::Pause(pause) => (pause.turn == *turn).then(|| format!("act {}", pause.id)),
             Outgoing::TurnEnded(_) => None,

@@ -1,6 +1,6 @@
 //! Background tasks of an owner: queries to the store, turn requests, the outbox.
 
-use model::{AgentId, Metadata, Position, TaskKind, TurnId, TurnOpened};
+use model::{AgentId, Position, TaskKind, TurnId, TurnOpened, TurnOrigin};
 use partition::{CommandKey, CommandVerdict, Input, NotNow, OutboxBatch, Outgoing, Start, Started};
 
 use crate::bug::PlantedBug;
@@ -174,7 +174,7 @@ impl World {
 
     /// Why the agent cannot begin the turn now, for reasons that its queue does not check.
     fn not_now(&self, start: &Start) -> Option<NotNow> {
-        let is_task = |kind: TaskKind| start.task.as_ref().is_some_and(|(_, of)| *of == kind);
+        let kind = start.cause.task_kind();
         let agent = start.agent.agent();
         if let Some(for_ms) = self.budgets.left_ms(&agent, self.time).filter(|_| !self.is_quiet) {
             // A turn that is limited waits like one whose budget is spent, but for a shorter time.
@@ -185,10 +185,10 @@ impl World {
         }
         let partition = partition_of(agent.as_str(), self.scenario.partitions);
         let row = self.store.tables[usize::from(partition.0)].agents.get(&agent)?;
-        if is_task(TaskKind::Task) || (start.task.is_none() && !self.scenario.turn_profile.refuses) {
+        if kind == Some(TaskKind::Task) || (kind.is_none() && !self.scenario.turn_profile.refuses) {
             return None;
         }
-        if row.is_paused && start.task.is_some() {
+        if row.is_paused && kind.is_some() {
             return Some(NotNow::Paused);
         }
         let for_ms = row.next_run_at? - (START + self.time);
@@ -255,14 +255,15 @@ impl World {
         }
         let times = if self.fault(|faults| faults.relay_repeat) { 2 } else { 1 };
         let continued = match outgoing {
-            Outgoing::Task(task) => task.metadata.continues(),
-            Outgoing::TurnOpened(opened) => opened.metadata.continues(),
+            Outgoing::Task(task) => task.origin.continues(),
+            Outgoing::TurnOpened(opened) => opened.origin.continues(),
             Outgoing::Pause(_) | Outgoing::TurnEnded(_) => None,
         };
         self.coverage.continuations += u64::from(continued.is_some());
         let forgotten = match (self.bug, outgoing) {
             (Some(PlantedBug::BatchForgotten), Outgoing::TurnOpened(opened)) if continued.is_some() => {
-                let opened = TurnOpened { metadata: Metadata::EMPTY, ..(**opened).clone() };
+                let origin = TurnOrigin::of_person(&opened.metadata);
+                let opened = TurnOpened { origin, ..(**opened).clone() };
                 Some(Outgoing::TurnOpened(Box::new(opened)))
             }
             _ => None,

@@ -24,7 +24,7 @@ impl World {
     /// Builds the context of a turn that begins, and checks whether its thread needs compaction.
     pub(super) fn build_context(&mut self, address: Address, start: &Start) {
         let Some(rules) = self.compacting.rules.clone() else { return };
-        let (thread, active) = (&start.thread, start.metadata.continues());
+        let (thread, active) = (&start.thread, start.cause.continues());
         let (items, live) = (self.store.items(thread), self.store.live_compaction(thread));
         let shown = live.clone().filter(|_| self.bug != Some(PlantedBug::CompactionIgnored));
         let context = built(rules.request(active, shown, self.true_time()), &items, self.compacting.page);

@@ -201,8 +201,7 @@ impl World {
 
     /// The same check as in the read of a turn's starting data.
     pub(super) fn is_start_erased(&self, start: &partition::Start) -> bool {
-        let kind = start.task.as_ref().map(|(_, kind)| *kind);
-        let origin = kind.and_then(|kind| model::origin(&start.agent, kind, &start.metadata));
-        self.store.is_erased(&start.thread) || origin.is_some_and(|origin| self.store.is_erased(&origin))
+        let source = start.cause.source_thread();
+        self.store.is_erased(&start.thread) || source.is_some_and(|source| self.store.is_erased(source))
     }
 }

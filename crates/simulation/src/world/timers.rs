@@ -3,7 +3,8 @@
 
 use model::{
     AgentId, BusyPolicy, Command, DelayedTask, Metadata, PartitionId, Position, Seq, Task, TaskId, TaskKind,
-    ThreadId, TimerId, TimerKind, Timestamp, TurnId, TurnOpened, TurnOptions,
+    TaskOrigin, ThreadId, TimerId, TimerKind, Timestamp, TriggerType, TurnId, TurnOpened, TurnOptions,
+    TurnOrigin,
 };
 use partition::{
     Commit, DueSchedule, DueTimer, EntryBody, Input, Outgoing, Start, StreamEntry, TaskDelay, TimerDecision,
@@ -85,6 +86,7 @@ impl World {
                 id: task,
                 kind: TaskKind::Task,
                 content: "delayed".to_owned(),
+                origin: TaskOrigin::of_sender(&Metadata::EMPTY),
                 metadata: Metadata::EMPTY,
             };
             let delayed = DelayedTask { task, not_before: Timestamp(due) };
@@ -215,10 +217,8 @@ impl World {
     /// Checks again whether a follow-up is still wanted when it begins or counts as begun. Returns
     /// the reason if it is not.
     pub(super) fn superseded_by(&self, start: &Start) -> Option<&'static str> {
-        let is_synthetic = start.metadata.is_synthetic();
-        let timer = start.metadata.get("timer_id").filter(|_| is_synthetic && start.task.is_none());
-        let timer = timer.and_then(Value::as_str).and_then(|id| TimerId::parse(id).ok())?;
-        match self.store.due_timer(&timer, self.settings(), self.time) {
+        let timer = start.cause.timer()?;
+        match self.store.due_timer(timer, self.settings(), self.time) {
             None => Some("message"),
             Some(found) if start.is_adopted => found.is_superseded().then_some("message"),
             Some(found) => found.superseded_by(),
@@ -256,7 +256,7 @@ impl World {
                     && ordered.seq <= read
                     && opened.thread == thread
                     && opened.run == 0
-                    && opened.metadata.get("synthetic") != Some(&Value::Bool(true))
+                    && !opened.origin.is_synthetic()
                     && self.ended_number(&opened.turn).is_none_or(|ended| ended > armed)
             });
             if let Some(newer) = newer {
@@ -445,13 +445,15 @@ impl World {
             BusyPolicy::Rollback,
         ]);
         let Ok(turn) = TurnId::foreground(thread, &format!("x{number}")) else { return };
+        let metadata = profile.metadata(number);
         let opened = TurnOpened {
             turn,
             thread: thread.clone(),
             agent: thread.agent(),
             run: 0,
             content: FollowUpProfile::content(number),
-            metadata: profile.metadata(number),
+            origin: TurnOrigin::of_person(&metadata),
+            metadata,
             actor: None,
             options: TurnOptions { busy_policy, follow_up: profile.arming(), ..TurnOptions::default() },
         };
@@ -549,19 +551,15 @@ pub(super) fn arm_after_error(commit: &mut Commit) {
 /// A planted bug: the text of an input decides whether it is synthetic.
 pub(super) fn judge_by_content(opened: &mut TurnOpened, bug: Option<PlantedBug>) {
     let is_marked = opened.content.starts_with("[AUTONOMOUS_FOLLOWUP");
-    let mut map = opened.metadata.as_map().cloned().unwrap_or_default();
-    match bug {
-        Some(PlantedBug::SyntheticByContent) if is_marked => {
-            map.insert("synthetic".to_owned(), json!(true));
-        }
+    opened.origin = match bug {
+        // No batch has this position, so that the input begins one of its own.
+        Some(PlantedBug::SyntheticByContent) if is_marked => TurnOrigin::Heartbeat { batch: Position::MAX },
         Some(PlantedBug::OrdinaryAnswerWithdrawn)
             if opened.turn.as_str().contains("-i") && opened.run == 0 =>
         {
             let timer = TimerId::follow_up(&opened.thread, Position::from_stored(1));
-            map.insert("synthetic".to_owned(), json!(true));
-            map.insert("timer_id".to_owned(), json!(timer.as_str()));
+            TurnOrigin::FollowUp { timer, trigger: TriggerType::CheckIn, reason: "planted".into() }
         }
         _ => return,
-    }
-    opened.metadata = Metadata::new(map).unwrap_or_default();
+    };
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use model::{
     AgentId, BusyPolicy, Chunk, Command, CommandId, Control, ControlKind, Frame, IncomingChunk, MessageId,
     MessageKey, MessageOutcome, Metadata, PartitionId, Position, QueuedTask, RejectedEntry, Role, Seq, Task,
-    TaskId, TaskKind, ThreadId, Timestamp, TokenKey, TurnId, TurnOpened, TurnOptions,
+    TaskId, TaskKind, TaskOrigin, ThreadId, Timestamp, TokenKey, TurnId, TurnOpened, TurnOptions, TurnOrigin,
 };
 use partition::{
     Action, CommandKey, CommandVerdict, Commit, EntryBody, Input, Lookup, MachineReport, Partition,

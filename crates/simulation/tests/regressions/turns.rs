@@ -67,6 +67,7 @@ fn queued(position: i64) -> QueuedTask {
         id: TaskId::parse(&format!("k{position}")).unwrap(),
         kind: TaskKind::Task,
         content: "x".to_owned(),
+        origin: TaskOrigin::SENT,
         metadata: Metadata::EMPTY,
     };
     QueuedTask { position: Position::from_stored(position), task }
@@ -94,6 +95,7 @@ fn input(name: &str, busy_policy: BusyPolicy) -> Command {
         agent: agent(),
         run: 0,
         content: "hello".to_owned(),
+        origin: TurnOrigin::PERSON,
         metadata: Metadata::EMPTY,
         actor: None,
         options: TurnOptions { busy_policy, ..TurnOptions::default() },

@@ -1,6 +1,8 @@
 //! Follow-ups and delayed tasks as shown to people, and delayed tasks as written by gateways.
 
-use model::{AgentId, DelayedTask, Metadata, Task, TaskId, TaskKind, ThreadId, TimerId, Timestamp, TurnId};
+use model::{
+    AgentId, DelayedTask, Metadata, Task, TaskId, TaskKind, TaskOrigin, ThreadId, TimerId, Timestamp, TurnId,
+};
 use partition::TaskDelay;
 use serde_json::Value;
 use sqlx::Row;
@@ -288,6 +290,7 @@ fn delayed(row: &PgRow) -> Result<DelayedTask, StoreError> {
             id: id.ok_or_else(|| wrong("no id of a task"))?,
             kind: TaskKind::Task,
             content: task["content"].as_str().ok_or_else(|| wrong("no text"))?.to_owned(),
+            origin: TaskOrigin::of_sender(&metadata),
             metadata,
         },
         not_before: Timestamp(body["not_before_ms"].as_i64().ok_or_else(|| wrong("no time"))?),

@@ -1,10 +1,10 @@
 -- Tasks that enter queues: $1 commit, $2 bucket, $3 agent, $4 position, $5 task, $6 kind, $7
--- content, $8 metadata, $9 digest; $10 bucket and $11 thread whose text it carries.
+-- content, $8 metadata, $9 digest; $10 bucket and $11 thread whose text it carries; $12 origin.
 , queued AS MATERIALIZED (
     SELECT i.*
     FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
-                $9::bigint[], $10::smallint[], $11::text[])
-         AS i (number, bucket, agent_id, position, task_id, kind, content, metadata, digest, origin_bucket, origin_id)
+                $9::bigint[], $10::smallint[], $11::text[], $12::text[])
+         AS i (number, bucket, agent_id, position, task_id, kind, content, metadata, digest, origin_bucket, origin_id, origin)
     JOIN fence USING (number)
     -- An id becomes free seven days after it was used, once its task is completed. Operators name
     -- pending and failed tasks by their ids. The check is repeated here so that a row whose id is
@@ -40,19 +40,19 @@
     RETURNING t.position
 )
 , entered AS (
-    INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content, metadata)
-    SELECT q.bucket, q.agent_id, q.position, q.task_id, q.kind, q.content, q.metadata::jsonb
+    INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content, metadata, origin)
+    SELECT q.bucket, q.agent_id, q.position, q.task_id, q.kind, q.content, q.metadata::jsonb, q.origin::jsonb
     FROM queued AS q
     -- IS TRUE: without it the planner would make a join and compare each task with every other.
     WHERE (q.position IN (SELECT n.position FROM named AS n)) IS TRUE
 )
--- The agents of these tasks, except those written above: $12 commit, $13 bucket, $14 agent, each
+-- The agents of these tasks, except those written above: $13 commit, $14 bucket, $15 agent, each
 -- once.
 , introduced AS (
     -- Every agent that has a task has a row: a new owner finds the queues by these rows.
     INSERT INTO agents (bucket, agent_id)
     SELECT i.bucket, i.agent_id
-    FROM unnest($12::bigint[], $13::smallint[], $14::text[]) AS i (number, bucket, agent_id)
+    FROM unnest($13::bigint[], $14::smallint[], $15::text[]) AS i (number, bucket, agent_id)
     JOIN fence USING (number)
     WHERE NOT EXISTS (SELECT FROM agents AS a WHERE a.bucket = i.bucket AND a.agent_id = i.agent_id OFFSET 0)
     ON CONFLICT (bucket, agent_id) DO NOTHING

@@ -8,6 +8,7 @@ use super::columns::{agent_bucket, bucket_of, column, folded_of, integer, number
 use super::submission::Submission;
 use super::turns::items;
 use crate::outbox::options;
+use crate::row::stored_turn_origin;
 use crate::statement::Statement;
 
 /// Parameters of `7_rare_changes.sql`.
@@ -51,7 +52,7 @@ fn changes(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, change)| change.metadata.map(object)))
 }
 
-/// Failed turns: parameters `$15` to `$27`.
+/// Failed turns: parameters `$15` to `$28`.
 fn failures(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &FailedTurn)> = folded_of(group, coalesce::failed_turns);
     let inputs: Vec<(i64, &TurnOpened)> =
@@ -73,11 +74,12 @@ fn opened(statement: Statement, rows: &[(i64, &TurnOpened)]) -> Statement {
         .bind(column(rows, |(_, input)| input.agent.as_str()))
         .bind(column(rows, |(_, input)| integer(input.run)))
         .bind(column(rows, |(_, input)| input.content.as_str()))
-        .bind(column(rows, |(_, input)| object(&input.metadata)))
+        .bind(column(rows, |(_, input)| object(&input.input_metadata())))
         .bind(column(rows, |(_, input)| options(&input.options)))
+        .bind(column(rows, |(_, input)| stored_turn_origin(&input.origin)))
 }
 
-/// Turns to delete, failed or saved: parameters `$28` to `$31`, or `$32` to `$35`.
+/// Turns to delete, failed or saved: parameters `$29` to `$32`, or `$33` to `$36`.
 fn turns(statement: Statement, rows: &[(i64, &(ThreadId, TurnId))]) -> Statement {
     statement
         .bind(column(rows, |(number, _)| *number))
@@ -86,7 +88,7 @@ fn turns(statement: Statement, rows: &[(i64, &(ThreadId, TurnId))]) -> Statement
         .bind(column(rows, |(_, (_, turn))| turn.as_str()))
 }
 
-/// Entries of the audit log: parameters `$36` to `$43`.
+/// Entries of the audit log: parameters `$37` to `$44`.
 fn acts(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &AuditWrite)> = numbered(group, |commit| &commit.audit).collect();
     statement

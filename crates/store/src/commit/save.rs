@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::leases::Applied;
 use crate::lookup::check_owner;
 use crate::outbox::options;
-use crate::row::unsigned;
+use crate::row::{stored_turn_origin, unsigned};
 use crate::store::Store;
 
 impl Store {
@@ -49,8 +49,9 @@ impl Store {
             .bind(column(&inputs, |input| input.agent.as_str()))
             .bind(column(&inputs, |input| integer(input.run)))
             .bind(column(&inputs, |input| input.content.as_str()))
-            .bind(column(&inputs, |input| object(&input.metadata)))
+            .bind(column(&inputs, |input| object(&input.input_metadata())))
             .bind(column(&inputs, |input| options(&input.options)))
+            .bind(column(&inputs, |input| stored_turn_origin(&input.origin)))
             .bind(column(&inputs, |input| input.actor.as_deref().map(storable)))
             .bind(column(turns, |open| bigint(open.seq.0)))
             .bind(incarnation.to_owned())

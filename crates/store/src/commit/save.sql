@@ -1,12 +1,12 @@
 -- $1 partition; the state that the store has acknowledged to the saving owner: $2 epoch, $3
--- commits, $28 saves.
+-- commits, $29 saves.
 WITH fence AS MATERIALIZED (
     -- FOR KEY SHARE, not a stronger lock: it does not conflict with commits and renewals. A grant
     -- changes the key, so it waits for this lock. So nothing is saved under an old epoch, or in a
     -- store that has gone back in time.
     SELECT p.partition_id FROM partitions AS p
     WHERE p.partition_id = $1 AND p.epoch = $2 AND p.commits >= $3 AND p.owner IS NOT NULL
-      AND $28 <= coalesce((SELECT s.saves FROM partition_saves AS s WHERE s.partition_id = $1), 0)
+      AND $29 <= coalesce((SELECT s.saves FROM partition_saves AS s WHERE s.partition_id = $1), 0)
     FOR KEY SHARE
 )
 -- Saves are counted so that the next write of the owner detects a store that has gone back to
@@ -36,20 +36,20 @@ WITH fence AS MATERIALIZED (
         earlier_calls = excluded.earlier_calls, chunks = excluded.chunks
 )
 -- Inputs, each given once: $16 bucket, $17 thread, $18 turn, $19 agent, $20 run, $21 content, $22
--- metadata, $23 options, $24 actor, $25 stream_seq, $26 incarnation, $27 age in ms.
+-- metadata, $23 options, $24 origin, $25 actor, $26 stream_seq, $27 incarnation, $28 age in ms.
 , inputs AS (
-    INSERT INTO spilled_turns AS t (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor,
+    INSERT INTO spilled_turns AS t (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, origin, actor,
                                     stream_seq, incarnation, came_at)
-    SELECT i.bucket, i.thread_id, i.turn_id, i.agent_id, i.run, i.content, i.metadata::jsonb, i.options::jsonb, i.actor,
-           i.stream_seq, $26, clock_timestamp() - i.age_ms * interval '1 ms'
+    SELECT i.bucket, i.thread_id, i.turn_id, i.agent_id, i.run, i.content, i.metadata::jsonb, i.options::jsonb, i.origin::jsonb, i.actor,
+           i.stream_seq, $27, clock_timestamp() - i.age_ms * interval '1 ms'
     FROM unnest($16::smallint[], $17::text[], $18::text[], $19::text[], $20::integer[], $21::text[], $22::text[], $23::text[],
-                $24::text[], $25::bigint[], $27::bigint[])
-         AS i (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, actor, stream_seq, age_ms)
+                $24::text[], $25::text[], $26::bigint[], $28::bigint[])
+         AS i (bucket, thread_id, turn_id, agent_id, run, content, metadata, options, origin, actor, stream_seq, age_ms)
     CROSS JOIN fence
     -- The stream sequence and the time of arrival keep their first values, so the input keeps its
     -- place in the queue.
     ON CONFLICT (bucket, thread_id, turn_id) DO UPDATE
     SET agent_id = excluded.agent_id, run = excluded.run, content = excluded.content, metadata = excluded.metadata,
-        options = excluded.options, actor = excluded.actor
+        options = excluded.options, origin = excluded.origin, actor = excluded.actor
 )
 SELECT EXISTS (SELECT FROM fence) AS is_owner, (SELECT saves FROM counted) AS saves

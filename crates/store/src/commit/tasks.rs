@@ -9,6 +9,7 @@ use super::coalesce;
 use super::columns::{agent_bucket, bits, column, object, smallint};
 use super::submission::Submission;
 use crate::outbox;
+use crate::row::stored_task_origin;
 use crate::statement::Statement;
 
 /// Parameters of `5_tasks.sql`.
@@ -16,7 +17,7 @@ pub(super) fn tasks(statement: Statement, group: &[Submission<'_>]) -> Statement
     introduced(entered(statement, group), group)
 }
 
-/// Tasks that enter queues: parameters `$1` to `$11`.
+/// Tasks that enter queues: parameters `$1` to `$12`.
 fn entered(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &TaskWrite)> = group
         .iter()
@@ -33,18 +34,19 @@ fn entered(statement: Statement, group: &[Submission<'_>]) -> Statement {
         .bind(column(&rows, |(_, write)| write.queued.task.id.as_str()))
         .bind(column(&rows, |(_, write)| write.queued.task.kind.name()))
         .bind(column(&rows, |(_, write)| write.queued.task.content.as_str()))
-        .bind(column(&rows, |(_, write)| object(&write.queued.task.metadata)))
+        .bind(column(&rows, |(_, write)| object(&write.queued.task.task_metadata())))
         .bind(column(&rows, |(_, write)| bits(write.digest)))
-        .bind(column(&rows, |(_, write)| origin(write).map(|id| id.bucket().get() as i16)))
-        .bind(column(&rows, |(_, write)| origin(write).map(|id| id.as_str().to_owned())))
+        .bind(column(&rows, |(_, write)| source(write).map(|id| id.bucket().get() as i16)))
+        .bind(column(&rows, |(_, write)| source(write).map(|id| id.as_str().to_owned())))
+        .bind(column(&rows, |(_, write)| stored_task_origin(&write.queued.task.origin)))
 }
 
 /// The thread whose text the task carries.
-fn origin(write: &TaskWrite) -> Option<ThreadId> {
-    write.queued.task.origin()
+fn source(write: &TaskWrite) -> Option<&ThreadId> {
+    write.queued.task.origin.source_thread()
 }
 
-/// Agents of these tasks: parameters `$12` to `$14`.
+/// Agents of these tasks: parameters `$13` to `$15`.
 fn introduced(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let rows: Vec<(i64, &AgentId)> = group
         .iter()

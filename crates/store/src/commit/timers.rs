@@ -58,7 +58,7 @@ fn changed(statement: Statement, group: &[Submission<'_>]) -> Statement {
 fn answered(statement: Statement, group: &[Submission<'_>]) -> Statement {
     let failed = folded_of(group, coalesce::failed_turns);
     let rows: Vec<(i64, &FailedTurn)> =
-        failed.into_iter().filter(|(_, failed)| !failed.opened.metadata.is_synthetic()).collect();
+        failed.into_iter().filter(|(_, failed)| !failed.opened.origin.is_synthetic()).collect();
     statement
         .bind(column(&rows, |(number, _)| *number))
         .bind(column(&rows, |(_, failed)| bucket_of(&failed.opened.thread)))

@@ -1,14 +1,15 @@
 mod notes;
+mod origins;
 mod queries;
 mod subjects;
 
 use model::{
     ActiveTurn, Bucket, Command, Cut, DelayedTask, GatewayId, IdRange, MessageId, OpenMessageStatus,
     PartitionCount, PartitionId, Position, QueryTarget, QueueStatus, RequestInfo, Seq, TaskEdit, TurnOptions,
-    WaitReason, WaitingTurn,
+    TurnOrigin, WaitReason, WaitingTurn,
 };
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::*;
 use crate::query::Query;
@@ -125,6 +126,7 @@ proptest! {
                 accepted_at: (run > 0).then_some(Timestamp(i64::from(run))),
                 busy_policy, parameters, work_request, memory, follow_up,
             },
+            origin: TurnOrigin::of_person(&metadata),
             thread, run, content, metadata,
         };
         let decoded = decode(&format!("commands.0.{}", opened.thread), encode_opened(&opened));
@@ -137,7 +139,8 @@ proptest! {
         (content, metadata) in (content(), metadata()),
     ) {
         let (agent, id) = (AgentId::parse(&agent).unwrap(), TaskId::parse(&id).unwrap());
-        let task = Task { agent, id, kind: TaskKind::Task, content, metadata };
+        let origin = TaskOrigin::of_sender(&metadata);
+        let task = Task { agent, id, kind: TaskKind::Task, content, origin, metadata };
         let subject = format!("tasks.0.{}", task.agent);
         prop_assert_eq!(decode(&subject, encode_task(&task)), Ok(Command::Task(task.clone())));
         let json = json!({
@@ -155,7 +158,8 @@ proptest! {
         (content, metadata) in (content(), metadata()),
     ) {
         let (agent, id) = (AgentId::parse(&agent).unwrap().queue_of(kind), TaskId::parse(&id).unwrap());
-        let task = Task { agent, id, kind, content, metadata };
+        let origin = TaskOrigin::of_sender(&metadata);
+        let task = Task { agent, id, kind, content, origin, metadata };
         let subject = format!("commands.0.{}", task.agent);
         prop_assert_eq!(decode(&subject, encode_task_of_fleet(&task)), Ok(Command::Task(task)));
     }
@@ -166,7 +170,8 @@ proptest! {
         (content, metadata) in (content(), metadata()),
     ) {
         let (agent, id) = (AgentId::parse(&agent).unwrap(), TaskId::parse(&id).unwrap());
-        let task = Task { agent, id, kind: TaskKind::Task, content, metadata };
+        let origin = TaskOrigin::of_sender(&metadata);
+        let task = Task { agent, id, kind: TaskKind::Task, content, origin, metadata };
         let delayed = DelayedTask { task, not_before: Timestamp(at) };
         let decoded = decode(&format!("tasks.0.{}", delayed.task.agent), encode_delayed_task(&delayed));
         prop_assert_eq!(decoded, Ok(Command::DelayedTask(Box::new(delayed))));
@@ -303,27 +308,41 @@ fn commands_about_timers_belong_to_their_threads_and_agents() {
 #[test]
 fn what_a_timer_fires_is_read_as_it_was_sent() {
     let timer = model::TimerId::follow_up(&thread(), Position::from_stored(123));
-    let mut said = model::TriggerType::CheckIn.metadata("quiet").as_map().cloned().unwrap();
-    said.insert("timer_id".to_owned(), json!(timer.as_str()));
+    let origin = TurnOrigin::FollowUp {
+        timer: timer.clone(),
+        trigger: model::TriggerType::CheckIn,
+        reason: "quiet".into(),
+    };
+    let mut said = origin.metadata().as_map().cloned().unwrap();
     let opened = TurnOpened {
         turn: timer.turn().unwrap(),
         thread: thread(),
         agent: AgentId::parse("a1").unwrap(),
         run: 0,
         content: "Continue our conversation naturally.".to_owned(),
-        metadata: Metadata::new(said.clone()).unwrap(),
+        origin,
+        metadata: Metadata::EMPTY,
         actor: None,
         options: TurnOptions::default(),
     };
     let read = decode("commands.0.t1", encode_opened(&opened));
     assert_eq!(read, Ok(Command::Turn(Box::new(opened.clone()))));
+    // An earlier build has sent only the metadata.
+    let earlier = |turn: &TurnId, metadata: Map<String, Value>| {
+        let metadata = convert::pb_metadata(&Metadata::new(metadata).unwrap());
+        opening(|it| {
+            (it.turn_id, it.metadata) = (turn.as_str().to_owned(), metadata);
+            it.content.clone_from(&opened.content);
+        })
+    };
+    assert_eq!(decode("commands.0.t1", earlier(&opened.turn, said.clone())), read);
     // The metadata are accepted only if the input's id is derived from a timer, and only with the
     // name of that timer.
     let other = TurnOpened { turn: turn(), ..opened.clone() };
     assert_eq!(code("commands.0.t1", encode_opened(&other)), "metadata_error");
+    assert_eq!(code("commands.0.t1", earlier(&other.turn, said.clone())), "metadata_error");
     said.remove("timer_id");
-    let nameless = TurnOpened { metadata: Metadata::new(said).unwrap(), ..opened };
-    assert_eq!(code("commands.0.t1", encode_opened(&nameless)), "metadata_error");
+    assert_eq!(code("commands.0.t1", earlier(&opened.turn, said)), "metadata_error");
 }
 
 #[test]
@@ -331,7 +350,8 @@ fn only_a_continuation_may_be_synthetic() {
     let said = |continuation: bool| {
         let mut map = json!({"synthetic": true}).as_object().unwrap().clone();
         if continuation {
-            map.insert("continuation_number".to_owned(), json!(1));
+            let more = json!({"continues": "7", "continuation_number": 1, "turn_id": "t0001-123"});
+            map.extend(more.as_object().unwrap().clone());
         }
         convert::pb_metadata(&Metadata::new(map).unwrap())
     };

@@ -14,9 +14,8 @@ use batches::compaction::{
 use batches::context::{Builder, ContextRules, Inclusion, LastMessages, Reason};
 use batches::{Batch, BatchHeader, Context as Built, TokenCounter};
 use metrics::counter;
-use model::{AgentId, Metadata, Position, Task, TaskId, TaskKind, ThreadId, Timestamp};
+use model::{AgentId, Metadata, Position, Task, TaskId, TaskKind, TaskOrigin, ThreadId, Timestamp};
 use partition::Start;
-use serde_json::{Map, json};
 use store::{PendingCompaction, StartContext, StoreError, ThreadVersion, Written};
 use tokio::sync::Semaphore;
 
@@ -72,7 +71,7 @@ impl Compactor {
         rules: &ContextRules,
         built: &Built,
     ) {
-        let is_own = start.task.as_ref().is_some_and(|(_, kind)| *kind == TaskKind::Compaction);
+        let is_own = start.cause.task_kind() == Some(TaskKind::Compaction);
         let (Some(how), Some(newest), Some(version)) =
             (rules.compaction, found.messages.newest.first(), found.version)
         else {
@@ -89,7 +88,7 @@ impl Compactor {
             active_tokens: active.map_or(0, |decision| decision.tokens),
             thread: start.thread.clone(),
             agent: start.agent.queue_of(TaskKind::Compaction),
-            active: start.metadata.continues(),
+            active: start.cause.continues(),
             live: found.compaction.clone(),
             pending: found.pending.clone(),
             newest: newest.position,
@@ -287,11 +286,14 @@ impl Due {
         content: String,
         compaction: Position,
     ) -> Result<(), Trouble> {
-        let mut map = Map::new();
-        map.insert("thread_id".to_owned(), json!(self.thread.name()));
-        map.insert("compaction_id".to_owned(), json!(compaction));
-        let metadata = Metadata::new(map).map_err(|error| Trouble::Task(error.to_string()))?;
-        let task = Task { agent: self.agent.clone(), id, kind: TaskKind::Compaction, content, metadata };
+        let task = Task {
+            agent: self.agent.clone(),
+            id,
+            kind: TaskKind::Compaction,
+            content,
+            origin: TaskOrigin::Summary { thread: self.thread.clone(), compaction },
+            metadata: Metadata::EMPTY,
+        };
         let subject = wire::subject::partition_commands(context.config.partitions, task.agent.as_str());
         let (payload, name) = (wire::encode_task_of_fleet(&task), format!("{}.{}", task.agent, task.id));
         let content_type = Some(wire::CONTENT_TYPE_PROTOBUF);

@@ -33,12 +33,10 @@ pub(super) async fn remembered(
     }
     let room = AgentSetting::MEMORY_TOKENS.number(settings).unwrap_or(DEFAULT_TOKENS);
     let agent = start.agent.agent();
-    if let Some((_, TaskKind::Memory)) = start.task {
+    if start.cause.task_kind() == Some(TaskKind::Memory) {
         // New facts may contradict the known ones.
-        let Some(thread) = model::origin(&start.agent, TaskKind::Memory, &start.metadata) else {
-            return Some(Vec::new());
-        };
-        let found = search(context, &agent, &thread, memory_query_of_task(&start.content), reader).await?;
+        let Some(thread) = start.cause.source_thread() else { return Some(Vec::new()) };
+        let found = search(context, &agent, thread, memory_query_of_task(&start.content), reader).await?;
         return Some(within(found, room, counter));
     }
     if turn_request::says_all(start) {

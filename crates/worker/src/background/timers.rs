@@ -4,7 +4,7 @@
 use std::fmt::Display;
 
 use model::{DelayedTask, Seq, TimerId};
-use partition::{Input, Start, TimerDecision, TimerPage, decide_timer};
+use partition::{Input, TimerDecision, TimerPage, decide_timer};
 use store::{Applied, DueTimer, Store, StoreError};
 use tokio::sync::mpsc;
 
@@ -90,11 +90,4 @@ async fn loaded(
     let page: TimerPage = reader.until_answered("reading timers", ask).await?;
     tracing::debug!(from_ms, timers = page.timers.len(), is_all = page.is_all, "timers were read");
     Some(Input::Timers(page))
-}
-
-/// Timer that fired this turn, if it is a follow-up.
-pub(super) fn timer_of(start: &Start) -> Option<TimerId> {
-    let is_synthetic = start.metadata.is_synthetic();
-    let timer = start.metadata.get("timer_id").filter(|_| is_synthetic && start.task.is_none())?;
-    TimerId::parse(timer.as_str()?).ok()
 }

@@ -130,7 +130,7 @@ pub(super) async fn facts_of_adopted(
 /// this before. But another message may have arrived since, or the heartbeat's task may have waited
 /// in its queue.
 fn refused_heartbeat(start: &Start, newest: Option<Position>, built: &batches::Context) -> Option<String> {
-    let batch = start.metadata.heartbeat_of()?;
+    let batch = start.cause.heartbeat_of()?;
     // The context already contains the input, which is not stored yet.
     let known = built.batches.iter().filter(|known| known.id() == batch).flat_map(Batch::items);
     let stored = group(known.filter(|item| item.position < Position::MAX).map(|item| Item::clone(item)));

@@ -4,7 +4,7 @@ use batches::context::{Builder, ContextRules, input};
 use batches::{Item, TokenCounter, render};
 use bytes::Bytes;
 use model::{AgentSetting, PartitionCount, Role, TaskKind, Timestamp, WorkflowName};
-use partition::{NotNow, Start, TurnRules};
+use partition::{NotNow, Start, TurnCause, TurnRules};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use store::{Gate, StartContext};
@@ -25,11 +25,11 @@ pub(super) fn rules(settings: &Map<String, Value>, defaults: &TurnRules) -> Turn
 
 /// Which checks apply to this turn: the agent's backoff, its pause, both or neither.
 pub(super) fn gate(start: &Start) -> Gate {
-    match &start.task {
-        Some((_, TaskKind::Task)) => Gate::Queue,
-        Some(_) => Gate::Background,
-        None if start.metadata.is_synthetic() => Gate::Background,
-        None => Gate::Foreground,
+    match &start.cause {
+        TurnCause::Task { kind: TaskKind::Task, .. } => Gate::Queue,
+        TurnCause::Task { .. } => Gate::Background,
+        TurnCause::Input(origin) if origin.is_synthetic() => Gate::Background,
+        TurnCause::Input(_) => Gate::Foreground,
     }
 }
 
@@ -64,7 +64,13 @@ pub(super) fn builder<'a>(
     counter: &'a dyn TokenCounter,
     now: Timestamp,
 ) -> Builder<'a> {
-    let input = input(start.turn.input(), start.content.clone(), start.metadata.clone(), now);
+    let input = input(
+        start.turn.input(),
+        start.content.clone(),
+        start.metadata.clone(),
+        start.cause.continues(),
+        now,
+    );
     let active = Some(input.batch_id);
     // A self-contained input needs no compaction.
     let compaction = found.compaction.clone().filter(|_| !says_all(start));
@@ -78,7 +84,7 @@ pub(super) fn builder<'a>(
 
 /// True if the input is self-contained: earlier messages in its thread concern other turns.
 pub(super) fn says_all(start: &Start) -> bool {
-    matches!(start.task, Some((_, TaskKind::Memory | TaskKind::Compaction)))
+    matches!(start.cause.task_kind(), Some(TaskKind::Memory | TaskKind::Compaction))
 }
 
 /// Rules for building the context, and complaints about the settings. The context's size includes
@@ -96,7 +102,7 @@ pub(super) fn context_rules(start: &Start, settings: &Map<String, Value>) -> (Co
 /// instructions nor its tools.
 pub(super) fn settings(start: &Start, settings: &Map<String, Value>) -> Map<String, Value> {
     let mut settings = settings.clone();
-    if matches!(start.task, Some((_, TaskKind::Compaction))) {
+    if start.cause.task_kind() == Some(TaskKind::Compaction) {
         settings.remove("system");
         settings.insert("tools".to_owned(), Value::Array(Vec::new()));
     }
@@ -113,9 +119,11 @@ pub(super) fn request<M>(
     messages: Vec<M>,
     partitions: PartitionCount,
 ) -> TurnRequest<M> {
-    let task = |(id, kind): &(model::TaskId, model::TaskKind)| TaskRef {
-        task_id: id.as_str().to_owned(),
-        kind: kind.name().to_owned(),
+    let task = match &start.cause {
+        TurnCause::Input(_) => None,
+        TurnCause::Task { id, kind, .. } => {
+            Some(TaskRef { task_id: id.as_str().to_owned(), kind: kind.name().to_owned() })
+        }
     };
     TurnRequest {
         turn_id: start.turn.as_str().to_owned(),
@@ -131,7 +139,7 @@ pub(super) fn request<M>(
         deadline_ms: rules.deadline_ms.unsigned_abs(),
         // Set when the request is published: see `stamped`.
         expires_at: None,
-        task: start.task.as_ref().map(task),
+        task,
         context: messages,
         summary: context.summary.clone(),
         memory: Vec::new(),

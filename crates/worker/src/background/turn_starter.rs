@@ -24,7 +24,7 @@ use super::compaction::Compactor;
 use super::outbox_publisher::publish_once;
 use super::store_lookups::StoreReader;
 use super::thread_cache::{ThreadCache, ThreadEnd, complete};
-use super::timers::{due, timer_of};
+use super::timers::due;
 use super::turn_context::{PreparedTurn, facts_of_adopted, prepare};
 use super::turn_request;
 use crate::context::Context;
@@ -354,13 +354,13 @@ async fn superseded(
     starts: &[Arc<Start>],
     reader: &StoreReader,
 ) -> Option<Vec<Result<Option<&'static str>, StoreError>>> {
-    let timers: Vec<TimerId> = starts.iter().filter_map(|start| timer_of(start)).collect();
+    let timers: Vec<TimerId> = starts.iter().filter_map(|start| start.cause.timer().cloned()).collect();
     let mut found = match timers.is_empty() {
         true => Vec::new().into_iter(),
         false => due(reader, &context.store, None, &timers).await?.into_iter(),
     };
     let of = |start: &Arc<Start>| {
-        let Some(found) = timer_of(start).and_then(|_| found.next()) else { return Ok(None) };
+        let Some(found) = start.cause.timer().and_then(|_| found.next()) else { return Ok(None) };
         Ok(match found? {
             // The timer was erased, or a store that has gone back in time does not know it.
             None => Some(SUPERSEDED),
@@ -373,11 +373,10 @@ async fn superseded(
 }
 
 fn wanted(start: &Start, known: Option<&ThreadEnd>) -> ContextWanted {
-    let origin =
-        start.task.as_ref().and_then(|(_, kind)| model::origin(&start.agent, *kind, &start.metadata));
+    let source_thread = start.cause.source_thread().cloned();
     let (thread, agent) = (start.thread.clone(), start.agent.agent());
     let known = known.map(ThreadEnd::version);
-    ContextWanted { thread, agent, gate: turn_request::gate(start), origin, known }
+    ContextWanted { thread, agent, gate: turn_request::gate(start), source_thread, known }
 }
 
 async fn begin(

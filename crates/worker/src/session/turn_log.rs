@@ -1,6 +1,6 @@
 //! Logs one line for each run of a turn that ends: agent, duration and usage.
 
-use model::{FinishReason, MessageOutcome, TurnId};
+use model::{FinishReason, MessageOutcome, TaskKind, TurnId};
 use partition::{MessageEnded, Start};
 use tokio::time::Instant;
 
@@ -44,7 +44,7 @@ impl TurnLog {
     pub(super) fn began(&mut self, start: &Start, trace_id: Option<String>) {
         let info = RunInfo {
             agent: start.agent.to_string(),
-            kind: start.task.as_ref().map_or("message", |(_, kind)| kind.name()),
+            kind: start.cause.task_kind().map_or("message", TaskKind::name),
             correlation_id: start.options.correlation_id.clone(),
             trace_id,
             waited_ms: start.waited_ms,

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use model::{MessageId, MessageOutcome, TurnId};
-use partition::{MessageEnded, Start};
+use model::{MessageId, MessageOutcome, TaskKind, TurnId};
+use partition::{MessageEnded, Start, TurnCause};
 use runtime::traces::{self, Span, SpanKind, SpanStart, TraceContext};
 
 use super::reader_task::{TracedEntry, TracedSubject};
@@ -95,7 +95,7 @@ impl TurnTraces {
             turn.set("gen_ai.agent.id", start.agent.as_str().to_owned());
             turn.set("antiphon.turn.id", start.turn.as_str().to_owned());
             turn.set("antiphon.turn.run", i64::from(start.run));
-            turn.set("antiphon.turn.kind", start.task.as_ref().map_or("message", |(_, kind)| kind.name()));
+            turn.set("antiphon.turn.kind", start.cause.task_kind().map_or("message", TaskKind::name));
         }
         TurnSpans {
             run: start.run,
@@ -191,9 +191,9 @@ impl TurnTraces {
 }
 
 fn input_of(start: &Start) -> TracedSubject {
-    match &start.task {
-        Some((task, _)) => TracedSubject::Task(task.clone()),
-        None => TracedSubject::Turn(start.turn.clone()),
+    match &start.cause {
+        TurnCause::Task { id, .. } => TracedSubject::Task(id.clone()),
+        TurnCause::Input(_) => TracedSubject::Turn(start.turn.clone()),
     }
 }
 

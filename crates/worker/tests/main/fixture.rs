@@ -7,7 +7,7 @@ use bus::{Bus, BusConfig, StreamOptions, WorkItem, WorkOptions, WorkSubscription
 use bytes::Bytes;
 use model::{
     AgentId, Chunk, CommandId, Frame, IncomingChunk, Metadata, PartitionCount, Role, Task, TaskId, TaskKind,
-    ThreadId, TurnId, TurnOpened, TurnOptions, TurnToken, WorkflowName,
+    TaskOrigin, ThreadId, TurnId, TurnOpened, TurnOptions, TurnOrigin, TurnToken, WorkflowName,
 };
 use runtime::{Clock, Health};
 use serde_json::{Value, json};
@@ -114,6 +114,7 @@ impl Fixture {
             id: TaskId::parse(id).unwrap(),
             kind: TaskKind::Task,
             content: content.to_owned(),
+            origin: TaskOrigin::SENT,
             metadata: Metadata::EMPTY,
         };
         let subject = wire::subject::partition_tasks(count(), &task.agent);
@@ -128,6 +129,7 @@ impl Fixture {
             agent: AgentId::parse("helper-1").unwrap(),
             run: 0,
             content: content.to_owned(),
+            origin: TurnOrigin::PERSON,
             metadata: Metadata::EMPTY,
             actor: None,
             options: TurnOptions {

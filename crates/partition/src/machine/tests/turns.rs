@@ -80,6 +80,7 @@ fn opened(name: &str, run: u32, busy_policy: BusyPolicy) -> Command {
         agent: agent(),
         run,
         content: format!("ask {name}"),
+        origin: TurnOrigin::PERSON,
         metadata: Metadata::EMPTY,
         actor: None,
         options: TurnOptions { busy_policy, ..TurnOptions::default() },
@@ -92,7 +93,21 @@ fn task_of(id: &str, content: &str) -> Task {
         id: TaskId::parse(id).unwrap(),
         kind: TaskKind::Task,
         content: content.to_owned(),
+        origin: TaskOrigin::SENT,
         metadata: Metadata::EMPTY,
+    }
+}
+
+/// A turn with a person that background work follows.
+fn followed() -> FollowedTurn {
+    let (thread, turn) = (thread("t"), turn("w"));
+    FollowedTurn { thread, answer: turn.answer(0), turn, batch: Position::from_stored(7) }
+}
+
+fn started_task(start: &Start) -> &str {
+    match &start.cause {
+        TurnCause::Task { id, .. } => id.as_str(),
+        TurnCause::Input(_) => panic!("{start:?}"),
     }
 }
 

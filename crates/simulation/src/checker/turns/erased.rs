@@ -43,20 +43,17 @@ impl Erased<'_> {
     fn grows(&mut self, turns: &Turns) -> bool {
         let before = self.tasks.len() + self.turns.len();
         for Ordered { command, .. } in &turns.ledger {
-            let follows = |metadata: &model::Metadata| {
-                let turn = metadata.get("turn_id").and_then(serde_json::Value::as_str);
-                turn.and_then(|turn| TurnId::parse(turn).ok()).is_some_and(|turn| self.turns.contains(&turn))
-            };
+            let follows = |turn: Option<&TurnId>| turn.is_some_and(|turn| self.turns.contains(turn));
             match command {
                 Command::Turn(opened)
-                    if self.threads.contains(&opened.thread) || follows(&opened.metadata) =>
+                    if self.threads.contains(&opened.thread) || follows(opened.origin.turn()) =>
                 {
                     self.turns.insert(opened.turn.clone());
                 }
                 Command::Task(task)
                     if self.threads.contains(&task.agent.thread())
-                        || task.origin().is_some_and(|of| self.threads.contains(&of))
-                        || follows(&task.metadata) =>
+                        || task.origin.source_thread().is_some_and(|of| self.threads.contains(of))
+                        || follows(task.origin.turn()) =>
                 {
                     self.tasks.insert((task.agent.clone(), task.id.clone()));
                 }

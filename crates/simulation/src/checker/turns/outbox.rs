@@ -114,7 +114,7 @@ fn check_background_tasks(
         .ledger
         .iter()
         .filter_map(|ordered| match &ordered.command {
-            Command::Task(task) if task.kind != TaskKind::Task && task.metadata.continues().is_none() => {
+            Command::Task(task) if task.kind != TaskKind::Task && task.origin.continues().is_none() => {
                 Some((task.agent.clone(), task.id.clone()))
             }
             _ => None,
@@ -183,10 +183,8 @@ fn check_continuations(
         .ledger
         .iter()
         .filter_map(|ordered| match &ordered.command {
-            Command::Turn(opened) => {
-                Some(name(format!("turn {}", opened.turn), opened.metadata.continues()?))
-            }
-            Command::Task(task) => Some(name(format!("task {}", task.id), task.metadata.continues()?)),
+            Command::Turn(opened) => Some(name(format!("turn {}", opened.turn), opened.origin.continues()?)),
+            Command::Task(task) => Some(name(format!("task {}", task.id), task.origin.continues()?)),
             Command::DelayedTask(_) | Command::Control(_) => None,
         })
         .collect();

@@ -136,12 +136,12 @@ fn continued(turns: &Turns) -> BTreeMap<TurnId, Vec<Option<Position>>> {
     for ordered in &turns.ledger {
         match &ordered.command {
             Command::Turn(opened) => {
-                continued.entry(opened.turn.clone()).or_insert_with(|| vec![opened.metadata.continues()]);
+                continued.entry(opened.turn.clone()).or_insert_with(|| vec![opened.origin.continues()]);
             }
             Command::Task(task) => {
                 payloads
                     .entry((&task.agent, &task.id))
-                    .or_insert_with(|| vec![task.metadata.continues(), None]);
+                    .or_insert_with(|| vec![task.origin.continues(), None]);
             }
             Command::DelayedTask(_) | Command::Control(_) => {}
         }

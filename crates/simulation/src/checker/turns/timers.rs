@@ -93,9 +93,7 @@ pub(super) fn check(evidence: &Evidence, turns: &Turns, violations: &mut Vec<Vio
 /// True if a person opened the turn, so it is not synthetic.
 fn is_of_person(turns: &Turns, turn: &TurnId) -> bool {
     turns.ledger.iter().any(|ordered| match &ordered.command {
-        Command::Turn(opened) => {
-            opened.turn == *turn && opened.metadata.get("synthetic") != Some(&Value::Bool(true))
-        }
+        Command::Turn(opened) => opened.turn == *turn && !opened.origin.is_synthetic(),
         Command::Task(_) | Command::DelayedTask(_) | Command::Control(_) => false,
     })
 }

@@ -1,6 +1,6 @@
 //! What an owner must do in time, once, or never: checked while the history runs.
 
-use model::{TaskId, TaskKind, Timestamp};
+use model::{FollowedTurn, Metadata, TaskId, TaskKind, TaskOrigin, Timestamp};
 use partition::{Commit, Outgoing, Start, TurnStatus};
 
 use crate::checker::{Invariant, Violation};
@@ -125,14 +125,17 @@ pub(super) fn go_on(commit: &mut Commit) {
         })
         .collect();
     for ended in stopped {
-        let turn = serde_json::Value::from(ended.turn.as_str());
-        let metadata = serde_json::Map::from_iter([("turn_id".to_owned(), turn)]);
-        let (Ok(id), Ok(metadata)) =
-            (TaskId::parse(&format!("{}-work", ended.turn)), model::Metadata::new(metadata))
-        else {
-            continue;
-        };
-        let (kind, content) = (TaskKind::WorkRequest, "goes on".to_owned());
-        batch.outgoing.push(Outgoing::Task(model::Task { agent: ended.agent, id, kind, content, metadata }));
+        let Ok(id) = TaskId::parse(&format!("{}-work", ended.turn)) else { continue };
+        let answer = ended.message.unwrap_or_else(|| ended.turn.answer(0));
+        let first = ended.batch.unwrap_or(batch.id);
+        let followed = FollowedTurn { thread: ended.thread, turn: ended.turn, answer, batch: first };
+        batch.outgoing.push(Outgoing::Task(model::Task {
+            agent: ended.agent,
+            id,
+            kind: TaskKind::WorkRequest,
+            content: "goes on".to_owned(),
+            origin: TaskOrigin::AfterTurn(followed),
+            metadata: Metadata::EMPTY,
+        }));
     }
 }

@@ -2,7 +2,7 @@ use batches::SharedItem;
 use batches::context::{LastMessages, NextRead};
 use model::{
     AgentId, BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp, TurnId, TurnOptions,
-    TurnToken,
+    TurnOrigin, TurnToken,
 };
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn start() -> Start {
         run: 2,
         attempt: 3,
         agent: AgentId::parse("a1").unwrap(),
-        task: None,
+        cause: TurnCause::Input(TurnOrigin::PERSON),
         content: "now?".to_owned(),
         metadata: Metadata::EMPTY,
         is_adopted: false,
@@ -165,7 +165,7 @@ fn an_input_goes_on_with_its_batch() {
         stored(20, 1, Role::Assistant, "yes", None),
     ];
     let metadata = Metadata::new(json!({"continues": "10"}).as_object().unwrap().clone()).unwrap();
-    let input = Start { metadata, ..start() };
+    let input = Start { cause: TurnCause::Input(TurnOrigin::of_person(&metadata)), metadata, ..start() };
     let request = request_of(&input, messages, json!({}));
     let expected = [
         ("user", "between"),

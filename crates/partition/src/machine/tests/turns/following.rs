@@ -27,7 +27,9 @@ fn what_follows_a_turn_leaves_with_its_commit() {
     );
     for task in tasks {
         let answer = turn("x").answer(0);
-        assert_eq!(task.metadata.get("assistant_message_id"), Some(&json!(answer.as_str())));
+        assert_eq!(task.task_metadata().get("assistant_message_id"), Some(&json!(answer.as_str())));
+        let TaskOrigin::AfterTurn(followed) = &task.origin else { panic!("{task:?}") };
+        assert_eq!((&followed.turn, &followed.thread, &followed.answer), (&turn("x"), &thread("t"), &answer));
     }
     let sent = script.machine.handle(Input::Committed(Vec::new()), script.now);
     assert!(sent.contains(&Action::Send(batch.clone())), "not before the commit is applied");
@@ -46,7 +48,7 @@ fn continuation_continues_its_batch() {
     let batch = script.last_commit().turns[0].messages[0].placement.position;
     let continuation = |id: &str, continues: Value| {
         let metadata = Metadata::new(json!({ "continues": continues }).as_object().unwrap().clone()).unwrap();
-        Command::Task(Task { metadata, ..task_of(id, "go on") })
+        Command::Task(Task { origin: TaskOrigin::of_sender(&metadata), metadata, ..task_of(id, "go on") })
     };
     script.command(continuation("t2", json!(batch.to_string())));
     script.say(0, &["more!"]);
@@ -127,9 +129,10 @@ fn answer_asking_for_continuation_gets_one() {
         batches.push(answer.placement.batch_id);
         let [Outgoing::TurnOpened(next)] = &sent(&script)[..] else { panic!("{:?}", sent(&script)) };
         assert_eq!(next.turn, turn(&format!("h{}", answer.placement.position)));
-        assert_eq!(next.metadata.get("continues"), Some(&json!(answer.placement.batch_id.to_string())));
-        assert_eq!(next.metadata.get("synthetic"), Some(&json!(true)));
-        assert_eq!(next.metadata.get("continuation_number"), Some(&json!(number)));
+        let shown = next.input_metadata();
+        assert_eq!(shown.get("continues"), Some(&json!(answer.placement.batch_id.to_string())));
+        assert_eq!(shown.get("synthetic"), Some(&json!(true)));
+        assert_eq!(shown.get("continuation_number"), Some(&json!(number)));
         assert_eq!(
             (next.options.busy_policy, next.run, next.options.work_request),
             (BusyPolicy::Enqueue, 0, true)
@@ -156,17 +159,15 @@ fn a_task_goes_on_with_a_task() {
     let [Outgoing::Task(next)] = &sent(&script)[..] else { panic!("{:?}", sent(&script)) };
     assert_eq!(next.id.as_str(), format!("{turn}-h"));
     assert_eq!((next.agent.clone(), next.kind), (agent(), TaskKind::Task));
-    assert_eq!(next.metadata.get("turn_id"), Some(&json!(turn.as_str())));
+    assert_eq!(next.task_metadata().get("turn_id"), Some(&json!(turn.as_str())));
 }
 
 #[test]
 fn a_continuation_of_a_task_carries_text_of_the_same_thread() {
-    let follows = json!({"thread_id": "t", "turn_id": "u", "assistant_message_id": "u-a", "batch_id": "7"});
-    let metadata = Metadata::new(follows.as_object().unwrap().clone()).unwrap();
     let continued = |kind: TaskKind| {
         let mut script = TurnScript::new();
-        let metadata = metadata.clone();
-        let task = Task { agent: agent().queue_of(kind), kind, metadata, ..task_of("m", "note") };
+        let origin = TaskOrigin::AfterTurn(followed());
+        let task = Task { agent: agent().queue_of(kind), kind, origin, ..task_of("m", "note") };
         script.command(Command::Task(task));
         let turn = script.last_start().turn;
         script.say(0, &["more:first part!"]);
@@ -174,8 +175,11 @@ fn a_continuation_of_a_task_carries_text_of_the_same_thread() {
     };
     let (turn, next, _) = continued(TaskKind::WorkRequest);
     let [Outgoing::Task(next)] = &next[..] else { panic!("{next:?}") };
-    assert_eq!(next.origin(), ThreadId::parse("t").ok());
-    assert_eq!(next.metadata.get("turn_id"), Some(&json!(turn.as_str())), "what follows a turn names it");
+    assert_eq!(next.origin.source_thread(), ThreadId::parse("t").ok().as_ref());
+    let shown = next.task_metadata();
+    assert_eq!(shown.get("turn_id"), Some(&json!(turn.as_str())), "what follows a turn names it");
+    assert_eq!(shown.get("assistant_message_id"), Some(&json!(followed().answer.as_str())));
+    assert_eq!(shown.get("batch_id"), None);
     for kind in [TaskKind::Memory, TaskKind::Compaction] {
         let (_, next, rejected) = continued(kind);
         assert_eq!((next, rejected), (vec![], 1), "what it gives is read from one answer");
@@ -186,10 +190,12 @@ fn a_continuation_of_a_task_carries_text_of_the_same_thread() {
 fn continuations_in_a_row_are_limited() {
     let mut script = TurnScript::new();
     let mut command = opened("x", 0, BusyPolicy::Enqueue);
-    let mut map = serde_json::Map::new();
-    map.insert("continuation_number".to_owned(), json!(50));
     if let Command::Turn(opened) = &mut command {
-        opened.metadata = Metadata::new(map).unwrap();
+        opened.origin = TurnOrigin::Continuation(ContinuedBatch {
+            batch: Position::from_stored(7),
+            number: 50,
+            turn: turn("w"),
+        });
         opened.options.memory = true;
     }
     script.command(command);

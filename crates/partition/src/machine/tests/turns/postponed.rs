@@ -58,8 +58,7 @@ fn turn_that_no_client_waits_for_steps_aside() {
     let mut script = TurnScript::new();
     let mut command = opened("h1", 0, BusyPolicy::Enqueue);
     if let Command::Turn(opened) = &mut command {
-        let fields = json!({"synthetic": true});
-        opened.metadata = Metadata::new(fields.as_object().unwrap().clone()).unwrap();
+        opened.origin = TurnOrigin::Heartbeat { batch: Position::MAX };
     }
     script.auto = false;
     script.command(command);

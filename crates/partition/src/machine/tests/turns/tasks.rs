@@ -110,13 +110,13 @@ fn a_failure_that_is_not_stored_yet_can_be_answered() {
 #[test]
 fn an_edit_keeps_what_a_task_follows() {
     let mut script = TurnScript::new();
-    let follows = json!({"thread_id": "t", "turn_id": "u", "assistant_message_id": "u-a"});
-    let metadata = Metadata::new(follows.as_object().unwrap().clone()).unwrap();
+    let origin = TaskOrigin::AfterTurn(followed());
+    let follows = origin.metadata().to_value();
     let queue = agent().queue_of(TaskKind::Memory);
     let memory = |id: &str| Task {
         agent: queue.clone(),
         kind: TaskKind::Memory,
-        metadata: metadata.clone(),
+        origin: origin.clone(),
         ..task_of(id, "note")
     };
     script.command(Command::Task(memory("m0")));
@@ -152,7 +152,7 @@ fn tasks_run_in_order_one_at_a_time() {
         let said = script.say(0, &["ok!"]);
         assert_eq!(said.get(1).map(String::as_str), next, "{n}");
     }
-    let command: Vec<_> = script.starts.iter().map(|start| start.task.as_ref().unwrap().0.as_str()).collect();
+    let command: Vec<_> = script.starts.iter().map(started_task).collect();
     assert_eq!(command, ["t1", "t2", "t3"]);
     assert_eq!(script.history().len(), 3);
     let commit = script.last_commit();
@@ -176,7 +176,7 @@ fn a_failing_task_stays_at_the_head_and_its_agent_backs_off() {
     assert!(script.last_commit().failed_tasks.is_empty());
     assert!(script.later(delay - 1).is_empty(), "nothing of this agent starts while it waits");
     assert_eq!(script.later(1), ["start task run 1"]);
-    assert_eq!(script.last_start().task.unwrap().0.as_str(), "t1");
+    assert_eq!(started_task(&script.last_start()), "t1");
     let said = script.say(0, &["ok!"]);
     assert_eq!(said, ["end task run 1 complete", "start task run 0"]);
     let write = &script.commits[script.commits.len() - 1].agents[0];
@@ -213,7 +213,7 @@ fn a_permanent_error_fails_the_task_and_the_next_one_runs() {
     assert_eq!(said, ["end task run 0 producer_error", "start task run 0"]);
     let failed = script.commits.iter().flat_map(|commit| &commit.failed_tasks).next().unwrap();
     assert_eq!((failed.code.as_str(), failed.text.as_str()), ("producer_error", "broken"));
-    assert_eq!(script.last_start().task.unwrap().0.as_str(), "t2");
+    assert_eq!(started_task(&script.last_start()), "t2");
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn operators_retry_drop_and_edit_tasks() {
     script.auto = true;
     script.say(0, &["ok!"]);
     let start = script.last_start();
-    assert_eq!((start.task.unwrap().0.as_str(), start.content.as_str()), ("t3", "new"), "t2 was dropped");
+    assert_eq!((started_task(&start), start.content.as_str()), ("t3", "new"), "t2 was dropped");
     assert_eq!(
         script.say(0, &["ok!"])[1..],
         [format!("load after {}", positions[2])],

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use model::{BusyPolicy, Metadata, Position, TurnOpened, TurnOptions};
+use model::{BusyPolicy, Metadata, Position, TurnOpened, TurnOptions, TurnOrigin};
 
 use super::*;
 use crate::checker::turns::{Ordered, Transition};
@@ -33,6 +33,7 @@ fn judged(refusal: TimerEvent) -> Vec<Invariant> {
         agent: thread().agent(),
         run: 0,
         content: "hello".to_owned(),
+        origin: TurnOrigin::PERSON,
         metadata: Metadata::EMPTY,
         actor: None,
         options: TurnOptions { busy_policy: BusyPolicy::Enqueue, ..TurnOptions::default() },

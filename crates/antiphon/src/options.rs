@@ -101,8 +101,8 @@ pub(crate) enum Command {
     Config(Config),
     /// Show and repair batches.
     Batches(Batches),
-    /// Export and import threads without the API: all tenants at once, formats of other systems, and
-    /// fleets that are down.
+    /// Export and import threads without the API: all tenants at once, formats of other systems,
+    /// and fleets that are down.
     #[command(name = "database")]
     Copies(Copies),
     /// Erase a thread, a user or a tenant without the API: for a fleet that is down, and for the

@@ -9,7 +9,7 @@ use model::Timestamp;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::key_id::{KeyId, is_lower_hex};
+use crate::key_id::{KeyId, PresentedKey, SecretMark, is_lower_hex};
 use crate::{AccessRole, Permissions, Principal, TenantName, principal::CredentialSource};
 
 const PREFIX: &str = "ant_";
@@ -49,17 +49,6 @@ pub struct PreviousSecret {
     /// SHA-256 of the text with this secret.
     pub digest: [u8; 32],
     pub valid_until: Timestamp,
-}
-
-/// Tells the secrets of one key apart: the first bytes of their digests.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SecretMark(pub(crate) [u8; 8]);
-
-/// An API key behind a credential, and which of its secrets was presented.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PresentedKey {
-    pub id: KeyId,
-    pub secret: SecretMark,
 }
 
 /// A text in the form of a key, which is not verified yet. It does not hold the secret.
@@ -155,13 +144,6 @@ impl ApiKey {
     }
 }
 
-impl SecretMark {
-    fn of(digest: &[u8; 32]) -> Self {
-        let [a, b, c, d, e, f, g, h, ..] = *digest;
-        Self([a, b, c, d, e, f, g, h])
-    }
-}
-
 impl StoredKey {
     /// The principal of this key, with one of its secrets. Call it again with the current stored
     /// key while a stream is open.
@@ -213,13 +195,6 @@ impl fmt::Debug for ApiKey {
 impl fmt::Debug for PreviousSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PreviousSecret").field("valid_until", &self.valid_until).finish_non_exhaustive()
-    }
-}
-
-/// Omits the bytes, which are a part of the digest.
-impl fmt::Debug for SecretMark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretMark(…)")
     }
 }
 

@@ -1,4 +1,4 @@
-//! The public part of an API key.
+//! The public part of an API key, and marks that tell its secrets apart.
 
 use std::fmt;
 
@@ -7,6 +7,17 @@ const ID_DIGITS: usize = 16;
 /// The public part of an API key, by which it is looked up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(pub(crate) [u8; 8]);
+
+/// Tells the secrets of one key apart: the first bytes of their digests.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SecretMark(pub(crate) [u8; 8]);
+
+/// An API key behind a credential, and which of its secrets was presented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PresentedKey {
+    pub id: KeyId,
+    pub secret: SecretMark,
+}
 
 impl KeyId {
     /// Parses 16 lower-case hexadecimal digits.
@@ -18,6 +29,13 @@ impl KeyId {
             }
             Self(bytes)
         })
+    }
+}
+
+impl SecretMark {
+    pub(crate) fn of(digest: &[u8; 32]) -> Self {
+        let [a, b, c, d, e, f, g, h, ..] = *digest;
+        Self([a, b, c, d, e, f, g, h])
     }
 }
 
@@ -38,5 +56,12 @@ impl fmt::Display for KeyId {
 impl fmt::Debug for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// Omits the bytes, which are a part of the digest.
+impl fmt::Debug for SecretMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretMark(…)")
     }
 }

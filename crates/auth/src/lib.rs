@@ -29,8 +29,8 @@ mod tenant;
 pub mod ticket;
 
 pub use cors::{CorsRules, HeaderPair, InvalidOrigin};
-pub use key::{ApiKey, ApiKeyError, NewKey, PresentedKey, PreviousSecret, SecretMark, StoredKey};
-pub use key_id::KeyId;
+pub use key::{ApiKey, ApiKeyError, NewKey, PreviousSecret, StoredKey};
+pub use key_id::{KeyId, PresentedKey, SecretMark};
 pub use limits::{
     InvalidRate, Limit, LimitExceeded, Rate, RequestClass, StreamPermit, TenantLimits, TenantRateLimiter,
     TokenBucket,

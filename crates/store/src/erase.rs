@@ -7,6 +7,7 @@
 
 mod keys;
 mod marks;
+mod owner_rows;
 
 use std::collections::BTreeMap;
 
@@ -66,9 +67,9 @@ fn names_user(column: &str) -> String {
     format!("({column} IN ($1, 'jwt:' || $1) OR right({column}, length($1) + 1) = '/' || $1)")
 }
 
-/// A condition: the audit entry `t` is about budgets and facts of the user $2 of the tenant $1. Their
-/// names and ids may name the user. The entries of an earlier build are found through the budgets and
-/// facts, which must still exist.
+/// A condition: the audit entry `t` is about budgets and facts of the user $2 of the tenant $1.
+/// Their names and ids may name the user. The entries of an earlier build are found through the
+/// budgets and facts, which must still exist.
 const ABOUT_USER: &str = "(t.about = antiphon_audit_about($1, 'user:' || $2)
     OR t.subject_id IN (SELECT CASE b.tenant WHEN '-' THEN '' ELSE b.tenant || '~' END || b.name || '+budget'
                         FROM budgets AS b WHERE b.tenant = $1 AND b.scope = 'user:' || $2)
@@ -473,56 +474,6 @@ impl Store {
         );
         let statement = sqlx::query(AssertSqlSafe(sql)).bind(tenant.to_owned()).bind(user.to_owned());
         count(&self.rows(statement).await?)
-    }
-
-    /// Counts what [`Store::erase_owner`] would erase or change, without the facts of a user that
-    /// are erased with these threads.
-    pub async fn rows_of_owner(
-        &self,
-        owner: &ErasedOwner,
-        threads: &[ThreadId],
-    ) -> Result<ErasedRows, StoreError> {
-        let mut counts = ErasedRows::new();
-        let counted =
-            |table: &str, rows: &str| format!("SELECT count(*) AS count FROM {table} AS t WHERE {rows}");
-        match owner {
-            ErasedOwner::Tenant(tenant) => {
-                let tenant = name(tenant.as_ref());
-                counts.insert("api_keys".to_owned(), self.keys_of_tenant(&tenant).await?);
-                for (table, whose) in OF_TENANTS {
-                    let sql = counted(table, &format!("{whose} = $1"));
-                    let rows = self.rows(sqlx::query(AssertSqlSafe(sql)).bind(tenant.clone())).await?;
-                    counts.insert(table.to_owned(), count(&rows)?);
-                }
-            }
-            ErasedOwner::User(tenant, user) => {
-                let tenant = name(tenant.as_ref());
-                for (table, column, whose) in ACTORS {
-                    let sql = counted(table, &format!("{whose} = $2 AND {}", names_user(column)));
-                    let statement = sqlx::query(AssertSqlSafe(sql)).bind(user.clone()).bind(tenant.clone());
-                    counts.insert(format!("{table}.{column}"), count(&self.rows(statement).await?)?);
-                }
-                let sql = counted("audit_log", ABOUT_USER);
-                let statement = sqlx::query(AssertSqlSafe(sql)).bind(tenant.clone()).bind(user.clone());
-                counts.insert("audit_log".to_owned(), count(&self.rows(statement).await?)?);
-                counts.extend(self.actor_in_keys(&tenant, user).await?);
-                let (_, ids) = columns(threads);
-                for (table, whose) in OF_USERS {
-                    let elsewhere = match table {
-                        "facts" => {
-                            "coalesce(thread_id, '') <> ALL ($3::text[]) AND agent_id <> ALL ($3::text[])"
-                        }
-                        _ => "$3::text[] IS NOT NULL",
-                    };
-                    let sql =
-                        counted(table, &format!("scope = 'user:' || $1 AND {whose} = $2 AND {elsewhere}"));
-                    let statement = sqlx::query(AssertSqlSafe(sql)).bind(user.clone()).bind(tenant.clone());
-                    let rows = self.rows(statement.bind(ids.clone())).await?;
-                    counts.insert(table.to_owned(), count(&rows)?);
-                }
-            }
-        }
-        Ok(counts)
     }
 
     /// Deletes the marks of a tenant's threads and the audit entries of their erasure. The tenant's

@@ -22,7 +22,7 @@ const LIMIT: &str = "limit";
 /// Of commands that wait for the end of what they begin.
 const YES: &str = "yes";
 const WAIT: &str = "wait-seconds";
-/// Of exports.
+/// The flag for the file of an export.
 const FILE: &str = "file";
 /// The query parameter of their operations: nothing is changed.
 const DRY_RUN: &str = "dry_run";

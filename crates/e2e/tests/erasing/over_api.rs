@@ -189,7 +189,7 @@ async fn dry_run_counts_what_is_erased() {
     for (user, text) in [("carl", "Carl is short."), ("carl", "Carl is old."), ("dora", "Dora is tall.")] {
         api.call("POST", "/v1/agents/ann/memory", Some(&fact(user, text))).await.unwrap();
     }
-    // A fact of the user that is found in a thread of the user is one row, and erased with the thread.
+    // A fact of the user that was found in a thread of the user is erased with the thread.
     fixture.execute("UPDATE facts SET thread_id = 't1' WHERE text = 'Carl is old.'").await;
     let budget = json!({"tokens": 1_000, "period": "day", "user_id": "carl"});
     api.call("PUT", "/v1/budgets/b1", Some(&budget)).await.unwrap();

@@ -202,7 +202,7 @@ pub(crate) async fn list(
     Ok(json_no_store(KeysPage { keys: keys.iter().map(KeyView::from).collect(), next }))
 }
 
-/// Whoever holds a key has its scopes, so a caller gets no key with more than its own.
+/// A caller gets no key with more scopes than its own.
 fn check_grants(ctx: &RequestContext, scopes: Permissions) -> Result<(), Problem> {
     match scopes.iter().find(|permission| !ctx.principal().has_permission(*permission)) {
         None => Ok(()),

@@ -1,9 +1,9 @@
 //! Refusals in the document: components to which operations refer.
 //!
 //! Codes of credentials, limits, addresses, the reading of bodies, queries and headers, and of NATS
-//! are in the `default` response of every secured operation. An operation lists its further codes in [`CODES`]; each of their
-//! statuses has a response with all codes of that status. Client protocols with a form of their own
-//! for errors have the `default` response only.
+//! are in the `default` response of every secured operation. An operation lists its further codes
+//! in [`CODES`]; each of their statuses has a response with all codes of that status. Client
+//! protocols with a form of their own for errors have the `default` response only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,8 +76,8 @@ impl Refusals {
 }
 
 /// The codes of the `default` response. An operation answers those about bodies, queries and actors
-/// if it takes them, `unknown_address` if its path has variables, and those about NATS and workers if
-/// it needs them.
+/// if it takes them, `unknown_address` if its path has variables, and those about NATS and workers
+/// if it needs them.
 pub(crate) fn shared() -> BTreeSet<ErrorCode> {
     let others = [ErrorCode::UnexpectedBody, ErrorCode::UnknownAddress];
     SECURED.into_iter().chain(BODY).chain(FREQUENT).chain(others).collect()

@@ -1,7 +1,8 @@
--- $1 bucket and $2 id of the thread before; $3 the limit; $4 what the ids begin with (NULL: those of the default tenant, which have no tenant).
+-- $1 bucket and $2 id of the thread before; $3 the limit; $4 what the ids begin with (NULL: those
+-- of the default tenant, which have no tenant).
 --
--- From bucket to bucket: the threads of a small tenant are found without reading the index of all. Ids are compared byte by byte, and `~` is the
--- last printable character.
+-- From bucket to bucket: the threads of a small tenant are found without reading the index of all.
+-- Ids are compared byte by byte, and `~` is the last printable character.
 SELECT t.bucket, t.thread_id
 FROM generate_series($1::smallint, 1023) AS b (bucket)
 CROSS JOIN LATERAL (

@@ -1,4 +1,5 @@
--- $1 the key, $2 the digest of its new secret, $3 for how long the present secret stays valid; $4 to $8: the audit entry.
+-- $1 the key, $2 the digest of its new secret, $3 for how long the present secret stays valid; $4
+-- to $8: the audit entry.
 -- Returns no row when the key has ended, or when three secrets would be valid.
 WITH rotated AS (
     UPDATE api_keys

@@ -1,5 +1,5 @@
-//! Checks that links of the documents lead to existing files and headings, and that the lists of the
-//! book's pages are complete.
+//! Checks that links of the documents lead to existing files and headings, and that the lists of
+//! the book's pages are complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 

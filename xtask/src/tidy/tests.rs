@@ -234,6 +234,18 @@ fn links_lead_to_files_and_headings_that_exist() {
 }
 
 #[test]
+fn both_lists_of_the_book_have_every_page() {
+    let page = ("deploy/docs/src/a/b.md", "# B\n");
+    let (summary, links) = ("deploy/docs/src/SUMMARY.md", "deploy/docs/src/llms.txt");
+    let both = [page, (summary, "- [B](a/b.md)\n"), (links, "- [B](a/b.md): b\n")];
+    assert_eq!(found(&both), "");
+    let neither = [page, (summary, "# Summary\n"), (links, "[C](a/c.md)\n")];
+    let expected = "deploy/docs/src/SUMMARY.md:1: unlisted-page\n\
+                    deploy/docs/src/llms.txt:1: link\ndeploy/docs/src/llms.txt:1: unlisted-page";
+    assert_eq!(found(&neither), expected);
+}
+
+#[test]
 fn paths_of_code_in_documents_lead_to_code() {
     let sources = [
         ("crates/store/src/lib.rs", "//! The store.\nmod keys;\npub use keys::Store;\n"),

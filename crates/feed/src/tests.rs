@@ -529,8 +529,8 @@ fn told(text: &str) -> Vec<String> {
 }
 
 fn last_cursor(text: &str) -> Cursor {
-    let ids = text.lines().filter_map(|line| line.strip_prefix("id: "));
-    Cursor::parse(ids.last().unwrap()).unwrap()
+    let mut ids = text.lines().filter_map(|line| line.strip_prefix("id: "));
+    Cursor::parse(ids.next_back().unwrap()).unwrap()
 }
 
 fn join(feed: &mut Feed, cursor: Option<&Cursor>) -> String {

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use model::{CommandId, FollowedTurn, PartitionId, TaskId, TaskOrigin, TurnId};
+use model::{CommandId, FollowedTurn, PartitionId, Position, TaskId, TaskOrigin, TurnId};
 use partition::{CommandKey, CommandVerdict};
-use serde_json::json;
 use store::{CleanupKind, CleanupLimit, Committed, DeadLetterCursor, ReplayClaim, Store};
 
-use crate::fixture::{Database, Owner, dead_entry, key, message, metadata, thread};
+use crate::fixture::{Database, Owner, dead_entry, key, message, thread};
 use crate::values::task;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -137,7 +136,7 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     let mut late = owner.empty();
     let following = |id: &str, position: i64, origin: &str| {
         let mut write = task("bob", id, position);
-        let (thread, batch) = (thread(origin), at(1));
+        let (thread, batch) = (thread(origin), Position::from_stored(1));
         let turn = TurnId::foreground(&thread, "x").unwrap();
         let answer = turn.answer(0);
         write.queued.task.origin = TaskOrigin::AfterTurn(FollowedTurn { thread, turn, answer, batch });

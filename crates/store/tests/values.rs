@@ -93,7 +93,6 @@ pub(crate) fn input(thread: &str, turn: &TurnId, run: u32) -> TurnOpened {
         run,
         content: format!("question of {turn}"),
         origin: TurnOrigin::PERSON,
-        origin: TurnOrigin::PERSON,
         metadata: metadata(json!({"a": [1, {"b": null}]})),
         actor: (run > 0).then(|| "anna".into()),
         options: TurnOptions {

@@ -3,7 +3,7 @@ use model::{
     AgentId, BatchType, CommandId, ControlKind, FollowedTurn, Metadata, PartitionId, Placement, QueuedTask,
     Role, Task, TaskId, TaskKind, TaskOrigin, ThreadId, TimerId, Timestamp, TurnOpened, TurnOrigin,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::*;
 

@@ -210,7 +210,7 @@ mod tests {
 
     fn item(position: i64, text: &str) -> SharedItem {
         let id = MessageId::parse(&format!("m{position}")).unwrap();
-        let item = input(id, text.to_owned(), Metadata::EMPTY, Timestamp(0));
+        let item = input(id, text.to_owned(), Metadata::EMPTY, None, Timestamp(0));
         Item { position: Position::from_stored(position), ..item }.into()
     }
 

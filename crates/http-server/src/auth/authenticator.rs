@@ -175,10 +175,10 @@ impl Authenticator {
         let key = known.ok_or_else(|| AuthError::Refused("there is no such API key".to_owned()))?;
         let mut checked = presented.check(&key, now);
         // Another gateway may have given the key this secret a moment ago.
-        if checked == Err(ApiKeyError::Wrong) {
-            if let Some(current) = self.cache.key_again(store, presented.id(), peer, now).await {
-                checked = presented.check(&current, now);
-            }
+        if checked == Err(ApiKeyError::Wrong)
+            && let Some(current) = self.cache.key_again(store, presented.id(), peer, now).await
+        {
+            checked = presented.check(&current, now);
         }
         let principal = checked.map_err(refused)?;
         self.cache.used(presented.id());

@@ -47,7 +47,7 @@ pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError
 }
 
 async fn line(store: &Store, id: &ThreadId, sink: &mut OutputFile) -> Result<u64, ExitError> {
-    sink.write(&format!("{{\"thread_id\":{},\"messages\":", json!(id.as_str())))?;
+    sink.write(format!("{{\"thread_id\":{},\"messages\":", json!(id.as_str())))?;
     let messages = list(store, id, "", sink).await?;
     sink.write("}\n")?;
     Ok(messages)
@@ -66,11 +66,11 @@ async fn list(store: &Store, id: &ThreadId, gap: &str, sink: &mut OutputFile) ->
         for message in page {
             for message in foreign::langchain(&message) {
                 let comma = if count == 0 { "" } else { "," };
-                sink.write(&format!("{comma}{gap}{message}"))?;
+                sink.write(format!("{comma}{gap}{message}"))?;
                 count += 1;
             }
         }
     }
-    sink.write(&format!("{gap}]"))?;
+    sink.write(format!("{gap}]"))?;
     Ok(count)
 }

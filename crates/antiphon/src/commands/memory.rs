@@ -136,7 +136,7 @@ pub(super) async fn export(store: &Store, options: &ExportMemory) -> Result<(), 
 
 fn write_line(out: &mut OutputFile, line: &impl Serialize) -> Result<(), ExitError> {
     let line = serde_json::to_string(line).map_err(|error| ExitError::Failed(error.to_string()))?;
-    out.write(&format!("{line}\n"))
+    out.write(format!("{line}\n"))
 }
 
 pub(super) async fn import(store: &Store, options: &ImportMemory) -> Result<(), ExitError> {

@@ -54,7 +54,7 @@ async fn questions_are_visible_from_their_acceptance_on() {
     let page = get(api, "/v1/threads/talk/history?pending=true").await;
     assert_eq!(contents(&page["messages"]), ["How are you?", "Fine."], "{page}");
     assert_eq!(contents(&page["pending"]), ["And tomorrow?"], "{page}");
-    // A viewer who comes now sees the open question; whoever was there saw both, once.
+    // A viewer who comes now sees the open question; a viewer who was there saw both, once.
     let late = fixture.following("talk").await;
     asked_for(&workflow, &second).await.answer("Rain.").await.unwrap();
     let answer = format!("{}-a", second.id);
@@ -71,7 +71,7 @@ async fn questions_are_visible_from_their_acceptance_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_question_of_a_failed_turn_is_withdrawn_and_comes_again_with_its_retry() {
+async fn the_question_of_a_failed_turn_is_withdrawn_until_its_retry() {
     let fixture = Fixture::with(alone).await;
     let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
     let viewer = fixture.following("talk").await;
@@ -93,7 +93,7 @@ async fn the_question_of_a_failed_turn_is_withdrawn_and_comes_again_with_its_ret
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chat_of_the_ai_sdk_shows_its_question_under_its_own_id_after_a_reload() {
+async fn a_reloaded_chat_shows_its_question_under_its_own_id() {
     let fixture = Fixture::with(alone).await;
     let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
     let message =

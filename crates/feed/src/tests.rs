@@ -517,7 +517,7 @@ fn fails(name: &str, number: u64, after: u64, position: i64) -> LiveFrame {
 }
 
 /// The events without their ids and data: name of the event and id of the message.
-fn told(text: &str) -> Vec<String> {
+fn summary(text: &str) -> Vec<String> {
     let mut all = Vec::new();
     for event in text.split("\n\n").filter(|event| !event.trim().is_empty()) {
         let line = |name: &str| event.lines().find_map(|line| line.strip_prefix(name));
@@ -547,19 +547,19 @@ fn a_question_is_shown_once_to_everyone_wherever_they_join() {
     let mut feed = begun(5);
     feed.on_frame(asks("y", 1, 0), NOW);
     let first = shown(&mut feed);
-    assert_eq!(told(&first), [format!("input {}", y.input().as_str())]);
+    assert_eq!(summary(&first), [format!("input {}", y.input().as_str())]);
     feed.on_frame(asks("x", 2, 1), NOW);
     feed.on_frame(frame(y.answer(0).as_str(), 3, 2, &[(0, "one")], None), NOW);
     let rest = shown(&mut feed);
     let input_x = format!("input {}", x.input().as_str());
     let chunk_y = format!("- {}", y.answer(0).as_str());
-    assert_eq!(told(&rest), [input_x.clone(), chunk_y.clone()]);
+    assert_eq!(summary(&rest), [input_x.clone(), chunk_y.clone()]);
     // A client that comes late gets the questions in the order in which they came.
     let late = join(&mut feed, None);
-    assert_eq!(told(&late)[1..], [told(&first), vec![input_x.clone(), chunk_y.clone()]].concat());
+    assert_eq!(summary(&late)[1..], [summary(&first), vec![input_x.clone(), chunk_y.clone()]].concat());
     // A client that was cut after the first question gets what it lacks, and nothing again.
-    assert_eq!(told(&join(&mut feed, Some(&last_cursor(&first)))), [input_x, chunk_y]);
-    assert_eq!(told(&join(&mut feed, Some(&last_cursor(&rest)))), [""; 0]);
+    assert_eq!(summary(&join(&mut feed, Some(&last_cursor(&first)))), [input_x, chunk_y]);
+    assert_eq!(summary(&join(&mut feed, Some(&last_cursor(&rest)))), [""; 0]);
     // The cut of a new owner names the questions again.
     let named = |name: &str, chunks: &[(u32, &str)]| PartialText {
         message: turn(name).answer(0),
@@ -577,7 +577,7 @@ fn a_question_is_shown_once_to_everyone_wherever_they_join() {
     feed.on_reply(SnapshotReply { open, ..reply(EPOCH + 1, 0, 5) }, NOW);
     feed.poll_store_read(NOW);
     feed.on_page(&StorePage { through: at(5), ..page(5, None, Vec::new()) }, NOW);
-    assert_eq!(told(&shown(&mut feed)), [""; 0]);
+    assert_eq!(summary(&shown(&mut feed)), [""; 0]);
 }
 
 #[test]
@@ -589,7 +589,7 @@ fn a_question_of_a_failed_turn_is_withdrawn_before_the_failure() {
     feed.on_frame(fails("x", 2, 1, 7), NOW);
     let rest = shown(&mut feed);
     let expected = [format!("input_withdrawn {}", x.input().as_str()), format!("- {}", x.answer(0).as_str())];
-    assert_eq!(told(&rest), expected);
+    assert_eq!(summary(&rest), expected);
     // A client that was cut in between reads the failure from the store.
     let withdrawn = rest.split_once("\n\n").unwrap().0;
     let mut ids: Vec<&str> = [&*first, &*rest].iter().flat_map(|text| text.lines()).collect();
@@ -599,12 +599,12 @@ fn a_question_of_a_failed_turn_is_withdrawn_before_the_failure() {
         let mut native = Native::new(ThreadId::parse("t").unwrap(), cursor);
         let page = page(5, None, vec![ended(x.answer(0).as_str(), 7)]);
         let CatchUp::Events(parts) = catch_up(&mut native, &page, &Subscription::Thread) else { panic!() };
-        assert_eq!(told(&text(&parts)), lacks);
+        assert_eq!(summary(&text(&parts)), lacks);
     }
 }
 
 #[test]
-fn a_stored_answer_comes_with_its_question_unless_the_client_has_it() {
+fn a_stored_answer_comes_with_its_question_once() {
     let x = turn("x");
     let stored = || {
         let message = protocols::StoredMessage {
@@ -627,6 +627,6 @@ fn a_stored_answer_comes_with_its_question_unless_the_client_has_it() {
         let mut native = Native::new(ThreadId::parse("t").unwrap(), cursor);
         let page = page(5, None, vec![stored()]);
         let CatchUp::Events(parts) = catch_up(&mut native, &page, &Subscription::Thread) else { panic!() };
-        assert_eq!(told(&text(&parts)), lacks);
+        assert_eq!(summary(&text(&parts)), lacks);
     }
 }

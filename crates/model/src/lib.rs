@@ -21,6 +21,7 @@ mod message;
 mod metadata;
 mod model_call;
 mod note;
+mod open_input;
 mod origin;
 mod origin_keys;
 mod position;
@@ -53,7 +54,7 @@ pub use id::{
     AgentId, BudgetName, CommandId, GatewayId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey,
     ReasoningSessionId, ScheduleName, TENANT_MARK, TaskId, Tenant, ThreadId, WorkflowName,
 };
-pub use live_frame::{LiveFrame, MessageEnd, OpenInput};
+pub use live_frame::{LiveFrame, MessageEnd};
 pub use mark::Mark;
 pub use memory_tool::{MEMORY_SEARCH, MEMORY_TOOLS, is_memory_search, is_memory_tool, is_withheld_tool};
 pub use message::{
@@ -62,6 +63,7 @@ pub use message::{
 pub use metadata::{InvalidMetadata, MAX_EXACT_INTEGER, Metadata};
 pub use model_call::{ListedCall, ModelCall, UsageKind};
 pub use note::Note;
+pub use open_input::OpenInput;
 pub use origin::{ContinuedBatch, RequestedBatch, TurnOrigin};
 pub use position::{Position, PositionMark, Positions};
 pub use prices::{InvalidPrices, Price, PriceTable};

@@ -1,5 +1,5 @@
-//! The keys in metadata by which people, models and exports see what opened a turn or a task. They are
-//! written and read by `TurnOrigin` and `TaskOrigin` alone.
+//! The keys in metadata by which people, models and exports see what opened a turn or a task. They
+//! are written and read by `TurnOrigin` and `TaskOrigin` alone.
 
 pub(crate) const SYNTHETIC: &str = "synthetic";
 pub(crate) const TRIGGER_TYPE: &str = "trigger_type";

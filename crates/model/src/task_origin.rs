@@ -219,7 +219,7 @@ pub fn stored_source_thread(agent: &AgentId, kind: TaskKind, metadata: &Metadata
     thread(agent, metadata).filter(|_| is_ours && kind != TaskKind::Task)
 }
 
-/// True if an occurrence of a schedule has this task id; see [`TimerId::series`].
+/// True if an occurrence of a schedule has this task id; see `TimerId::series`.
 fn is_of_schedule(id: &TaskId) -> bool {
     let mut parts = id.as_str().split('-');
     let (bucket, schedule, occurrence) = (parts.next(), parts.next(), parts.next());

@@ -13,7 +13,7 @@ use crate::messages::{Messages, Slot};
 use crate::open::{OpenMessage, Phase, chunks_within};
 use crate::outbox::Outbox;
 use crate::publishing::Publishing;
-use crate::reading::Reading;
+use crate::reading::StreamReading;
 use crate::stats::{Counters, Stats, TurnTimes};
 use crate::stream_clock::StreamClock;
 use crate::timer_window::TimerWindow;
@@ -42,13 +42,13 @@ mod usage;
 
 use command_queue::CommandQueue;
 
-/// One partition under one epoch: the components that own its state, and the coordinator that passes
-/// inputs to them. See the crate's documentation.
+/// One partition under one epoch: the components that own its state, and the coordinator that
+/// passes inputs to them. See the crate's documentation.
 #[derive(Debug)]
 pub struct Partition {
     limits: PartitionLimits,
     effects: Effects,
-    reading: Reading,
+    reading: StreamReading,
     messages: Messages,
     publishing: Publishing,
     commands: CommandQueue,
@@ -71,7 +71,7 @@ impl Partition {
         let mut partition = Self {
             limits,
             effects: Effects::new(now),
-            reading: Reading::new(checkpoint, limits.stream_step_ms, now),
+            reading: StreamReading::new(checkpoint, limits.stream_step_ms, now),
             messages: Messages::new(hash_seed, now),
             publishing: Publishing {
                 frames: Frames::new(takeover.epoch, limits.numbered_threads, hash_seed),

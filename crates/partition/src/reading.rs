@@ -7,7 +7,7 @@ use model::{Seq, Timestamp};
 use crate::messages::Slot;
 use crate::stream_clock::StreamClock;
 
-/// Slot in [`Reading::holds`] of an entry without a message: a command, or an entry that becomes a
+/// Slot in [`StreamReading::holds`] of an entry without a message: a command, or an entry that becomes a
 /// dead letter.
 pub(crate) const NO_SLOT: Slot = Slot::MAX;
 
@@ -15,7 +15,7 @@ pub(crate) const NO_SLOT: Slot = Slot::MAX;
 pub(crate) type EntryPlace = (Seq, usize);
 
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct StreamReading {
     pub(crate) clock: StreamClock,
     /// Entries that the checkpoint must not pass, with the message that needs them.
     pub(crate) holds: BTreeSet<(Seq, Slot)>,
@@ -37,7 +37,7 @@ pub(crate) struct Reading {
     pub(crate) resumes_at: EntryPlace,
 }
 
-impl Reading {
+impl StreamReading {
     pub(crate) fn new(checkpoint: Seq, stream_step_ms: i64, now: Timestamp) -> Self {
         Self {
             clock: StreamClock::new(stream_step_ms),

@@ -47,20 +47,20 @@ pub(crate) fn snapshot<'a>(
     }
     let left_out = named.len() + others.len() > request.max_messages.max(named.len());
     let room = request.max_messages.saturating_sub(named.len());
-    let mut page = Page { room_bytes: request.max_bytes, is_empty: true, more: false };
+    let mut page = ReplyRoom { room_bytes: request.max_bytes, is_empty: true, more: false };
     let entries = named.into_iter().chain(others.into_iter().take(room));
     let open = entries.map(|entry| partial_text(entry, &mut page)).collect();
     SnapshotReply { token: request.token, cut, open, left_out, more: page.more }
 }
 
 /// What still fits into a reply.
-struct Page {
+struct ReplyRoom {
     room_bytes: usize,
     is_empty: bool,
     more: bool,
 }
 
-impl Page {
+impl ReplyRoom {
     /// True if an item of this size is in the reply.
     fn takes(&mut self, size: usize) -> bool {
         self.more |= size > self.room_bytes && !self.is_empty;
@@ -71,7 +71,7 @@ impl Page {
     }
 }
 
-fn partial_text(entry: Entry<'_>, page: &mut Page) -> PartialText {
+fn partial_text(entry: Entry<'_>, page: &mut ReplyRoom) -> PartialText {
     let Entry { message, open, input, known } = entry;
     let has_input = known.is_some_and(|known| known.has_input);
     let input = input.filter(|input| !has_input && page.takes(input.size())).cloned();

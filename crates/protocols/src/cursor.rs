@@ -13,8 +13,9 @@
 //!   attempt, with `bytes` bytes (UTF-8) of text. If there was more than text, `reasoning` counts
 //!   the bytes of reasoning, and `step` is the current step of the turn. Each `call` of that step
 //!   has the bytes of its arguments and result. `f`: the final chunk was seen; `x`: there are more
-//!   calls than listed; `i`: the input that the message answers was seen; `w`: and was withdrawn. The chunks are deleted with the commit; with these figures the rest of a
-//!   message is read from Postgres.
+//!   calls than listed; `i`: the input that the message answers was seen; `w`: and was withdrawn.
+//!   The chunks are deleted with the commit; with these figures the rest of a message is read from
+//!   Postgres.
 //!
 //! A plain position is a cursor too: `?after=<position of the last message in the history>`.
 //! Numbers are decimal. A cursor contains positions but no clocks or sequence numbers of a gateway,
@@ -158,7 +159,6 @@ pub struct Cursor {
 /// What a client has seen of the input that a message answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputMark {
-    /// The input.
     Shown,
     /// The input, and that it was withdrawn.
     Withdrawn,

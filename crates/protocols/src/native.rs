@@ -9,7 +9,7 @@ use std::io::Write as _;
 use bytes::Bytes;
 use model::{
     AnswerReport, BatchType, Chunk, FinishReason, FollowUpHint, IdRange, MessageFailure, MessageId, Metadata,
-    OpenInput, Position, Role, ThreadId, Timestamp, TurnId, WaitReason,
+    OpenInput, Position, Role, ThreadId, TurnId, WaitReason,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -18,9 +18,12 @@ use crate::cursor::InputMark;
 use crate::{AnswerUsage, Cursor, MessageOffset, schemas, sse};
 
 mod event;
+mod input;
 mod remembered;
 
 pub use event::NativeEvent;
+pub use input::{InputEvent, InputWithdrawnEvent};
+
 pub use remembered::{RememberedEvent, RememberedFact, UndoRequest, remembered};
 
 /// The first bytes of a stream: they make proxies forward the headers before the first chunk. No
@@ -206,21 +209,12 @@ impl Native {
         out.into()
     }
 
-    /// The input that the message answers. After it the reader's cursor says that its reader has the
-    /// input.
+    /// The input that the message answers. After it the reader's cursor says that its reader has
+    /// the input.
     pub fn input(&mut self, header: &MessageHeader, input: &OpenInput) -> Encoded {
         self.cursor.set_input(&header.message, InputMark::Shown);
         let (message, answer) = (input.turn.input(), input.answer());
-        let event = InputEvent {
-            thread_id: self.thread.name(),
-            message_id: message.as_str(),
-            turn_id: input.turn.as_str(),
-            answer_id: answer.as_str(),
-            role: Role::User.name(),
-            content: &input.content,
-            metadata: &input.metadata,
-            accepted_at: rfc3339(input.accepted_at),
-        };
+        let event = InputEvent::new(self.thread.name(), &message, &answer, input);
         self.named("input", input.size() + CHUNK_FIELDS, &event)
     }
 
@@ -228,13 +222,8 @@ impl Native {
     pub fn input_withdrawn(&mut self, header: &MessageHeader, failure: &StreamError) -> Encoded {
         self.cursor.set_input(&header.message, InputMark::Withdrawn);
         let message = header.turn.as_ref().map(TurnId::input);
-        let event = InputWithdrawnEvent {
-            thread_id: self.thread.name(),
-            message_id: message.as_ref().map(MessageId::as_str),
-            turn_id: header.turn.as_ref().map(TurnId::as_str),
-            reason: &failure.code,
-            retryable: failure.is_retryable,
-        };
+        let (thread, turn) = (self.thread.name(), header.turn.as_ref());
+        let event = InputWithdrawnEvent::new(thread, message.as_ref(), turn, failure);
         self.named("input_withdrawn", CHUNK_FIELDS, &event)
     }
 
@@ -377,11 +366,6 @@ pub fn auth_expired(code: &str) -> Bytes {
     out.into()
 }
 
-fn rfc3339(at: Timestamp) -> Option<String> {
-    let at = time::OffsetDateTime::from_unix_timestamp_nanos(i128::from(at.0) * 1_000_000).ok()?;
-    at.format(&time::format_description::well_known::Rfc3339).ok()
-}
-
 fn write_id(out: &mut Vec<u8>, cursor: &Cursor) {
     // Writing to memory cannot fail.
     let _ = writeln!(out, "id: {cursor}");
@@ -429,46 +413,6 @@ pub struct ChunkEvent<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     compacted: Option<bool>,
-}
-
-/// A person's input is accepted. Its answer follows; until the answer has ended, the history does
-/// not have the input.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct InputEvent<'a> {
-    #[schema(value_type = schemas::ThreadIdSchema)]
-    thread_id: &'a str,
-    /// Id of the input, under which the history shows it later.
-    #[schema(value_type = schemas::MessageIdSchema)]
-    message_id: &'a str,
-    #[schema(value_type = schemas::TurnIdSchema)]
-    turn_id: &'a str,
-    /// Id of the answer. It is another one when the turn is tried again after a failure.
-    #[schema(value_type = schemas::MessageIdSchema)]
-    answer_id: &'a str,
-    #[schema(value_type = schemas::RoleSchema)]
-    role: &'static str,
-    content: &'a str,
-    #[schema(value_type = Object)]
-    metadata: &'a Metadata,
-    /// Time of acceptance, RFC 3339 in UTC.
-    #[schema(value_type = String, format = DateTime)]
-    accepted_at: Option<String>,
-}
-
-/// An input will not be in the history, because its turn has failed. The failure follows.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct InputWithdrawnEvent<'a> {
-    #[schema(value_type = schemas::ThreadIdSchema)]
-    thread_id: &'a str,
-    /// Id of the input.
-    #[schema(value_type = schemas::MessageIdSchema)]
-    message_id: Option<&'a str>,
-    #[schema(value_type = schemas::TurnIdSchema)]
-    turn_id: Option<&'a str>,
-    /// Code of the failure.
-    reason: &'a str,
-    /// Whether a retry of the turn may succeed.
-    retryable: bool,
 }
 
 /// A message restarts: clients discard its earlier chunks.

@@ -147,7 +147,7 @@ pub(crate) async fn list(
         Some(true) => Some(PendingInputs::read(ctx.backend()?, &thread).await),
         Some(false) | None => None,
     };
-    let page = Page { next: query.next, limit: query.limit };
+    let page = PagePlace { next: query.next, limit: query.limit };
     let (mut messages, facts, next, pending) = read(&ctx, &thread, range, page, true, pending).await?;
     if !range.with_synthetic {
         views::withhold(&mut messages);
@@ -161,7 +161,7 @@ pub(crate) async fn list(
 }
 
 /// The place of a page among the others, as the client gave it.
-pub(crate) struct Page {
+pub(crate) struct PagePlace {
     pub(crate) next: Option<String>,
     pub(crate) limit: Option<String>,
 }
@@ -176,7 +176,7 @@ pub(crate) async fn read(
     ctx: &RequestContext,
     thread: &ThreadId,
     mut range: Range,
-    place: Page,
+    place: PagePlace,
     wants_facts: bool,
     pending: Option<PendingInputs>,
 ) -> Result<(Vec<StoredMessage>, RememberedFacts, Option<String>, Option<PendingInputs>), Problem> {

@@ -93,8 +93,8 @@ impl RequestContext {
         }
     }
 
-    /// Like [`RequestContext::read_known`]. `from_primary`: for data that must be as new as what the
-    /// owner of a partition has reported.
+    /// Like [`RequestContext::read_known`]. `from_primary`: for data that must be as new as what
+    /// the owner of a partition has reported.
     pub(crate) async fn read_known_from<T, F>(
         &self,
         from_primary: bool,

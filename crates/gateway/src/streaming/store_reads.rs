@@ -92,8 +92,8 @@ pub(crate) async fn page(
     }
 }
 
-/// Groups answers with their inputs and steps; the last answer is left out when some of its rows are
-/// missing.
+/// Groups answers with their inputs and steps; the last answer is left out when some of its rows
+/// are missing.
 fn grouped(rows: Vec<EndRow>) -> Vec<EndedMessage> {
     let (mut ends, mut steps, mut asked) = (Vec::new(), Vec::new(), None);
     for row in rows {

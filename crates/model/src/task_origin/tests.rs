@@ -101,7 +101,7 @@ fn tasks_are_shown_with_the_keys_that_they_have_always_had() {
 }
 
 #[test]
-fn an_origin_comes_back_from_json_and_from_the_metadata_of_earlier_builds() {
+fn an_origin_comes_back_from_json_and_from_earlier_metadata() {
     let own = map(json!({"note": 1, "recalled": ["f"]}));
     for origin in turn_origins() {
         let whole = own.joined(&origin.metadata());
@@ -122,7 +122,7 @@ fn an_origin_comes_back_from_json_and_from_the_metadata_of_earlier_builds() {
 }
 
 #[test]
-fn nothing_is_lost_of_metadata_that_are_not_as_the_system_writes_them() {
+fn metadata_of_another_form_is_kept_whole() {
     let timer = TimerId::follow_up(&thread(), Position::from_stored(9));
     for whole in [
         json!({"synthetic": true}),
@@ -163,7 +163,7 @@ fn a_sender_requests_a_batch_with_its_own_metadata() {
 }
 
 #[test]
-fn ids_tell_which_origins_they_can_have() {
+fn ids_show_which_origins_they_can_have() {
     let timer = TimerId::follow_up(&thread(), Position::from_stored(9));
     let ids = [
         turn_id(),

@@ -274,7 +274,7 @@ pub(crate) async fn history(
             Some(_) => None,
         };
         let owner_status = pending.as_ref().map(|pending| pending.owner_status().name());
-        let page = history::Page { next: query.next, limit: query.limit };
+        let page = history::PagePlace { next: query.next, limit: query.limit };
         let (rows, _, next, pending) = history::read(&ctx, &thread, range, page, false, pending).await?;
         let mut messages = ui_messages(&rows);
         messages.extend(pending.iter().flat_map(PendingInputs::inputs).map(|input| {

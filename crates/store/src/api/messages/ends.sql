@@ -3,8 +3,8 @@
 -- with their inputs and earlier steps, messages without a turn, and failed messages. Synthetic
 -- messages are not shown.
 --
--- Ids of inputs end in -q, ids of answers in -a or -a<run>, ids of steps in -s<step>, ids of results
--- in -r<number>.
+-- Ids of inputs end in -q, ids of answers in -a or -a<run>, ids of steps in -s<step>, ids of
+-- results in -r<number>.
 (SELECT m.position, m.message_id, m.batch_type, m.role, m.attempt, '' AS content, NULL::jsonb AS tool_calls,
         NULL AS tool_call_id, '{}'::jsonb AS metadata,
         NULL AS code, NULL AS text, NULL::jsonb AS missing, NULL::boolean AS is_retryable, 0::bigint AS created_ms

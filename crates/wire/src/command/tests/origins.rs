@@ -77,7 +77,7 @@ fn of_earlier_build(entry: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn every_origin_comes_back_as_it_went_also_from_an_earlier_build() {
+fn every_origin_comes_back_also_from_an_earlier_build() {
     for opened in turns() {
         let (subject, entry) = (format!("commands.0.{}", opened.thread), encode_opened(&opened));
         let expected = Ok(Command::Turn(Box::new(opened)));

@@ -56,7 +56,7 @@ fn an_input_is_shown_from_its_acceptance_to_its_commit() {
 }
 
 #[test]
-fn an_input_that_fails_is_in_the_cut_until_its_failure_is_committed() {
+fn a_failed_input_is_in_the_cut_until_it_is_committed() {
     let mut script = TurnScript::new();
     script.open("x");
     script.auto = false;

@@ -9,7 +9,7 @@ use model::{
     TurnOrigin, WaitReason, WaitingTurn,
 };
 use proptest::prelude::*;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use super::*;
 use crate::query::Query;

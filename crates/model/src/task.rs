@@ -1,5 +1,7 @@
 //! Tasks of agents.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use crate::origin_keys;
@@ -43,13 +45,13 @@ impl Task {
     }
 
     /// Metadata of the task: the sender's, with the keys of its origin.
-    pub fn task_metadata(&self) -> Metadata {
-        self.metadata.joined(&self.origin.metadata())
+    pub fn task_metadata(&self) -> Cow<'_, Metadata> {
+        self.metadata.joined(self.origin.metadata())
     }
 
     /// Metadata of the input of the task's turn.
     pub fn input_metadata(&self) -> Metadata {
-        let mut map = self.task_metadata().into_map();
+        let mut map = self.task_metadata().into_owned().into_map();
         let mut note = |key: &str, value: Value| map.insert(key.to_owned(), value);
         if self.kind != TaskKind::Task {
             note(origin_keys::SYNTHETIC, json!(true));

@@ -1,5 +1,7 @@
 //! The command that opens a turn.
 
+use std::borrow::Cow;
+
 use crate::{AgentId, Metadata, ThreadId, TurnId, TurnOptions, TurnOrigin};
 
 /// An input that opens a turn in a thread. Gateways write those of people and clients into the
@@ -34,7 +36,7 @@ impl TurnOpened {
     }
 
     /// Metadata of the input: the sender's, with the keys of its origin.
-    pub fn input_metadata(&self) -> Metadata {
-        self.metadata.joined(&self.origin.metadata())
+    pub fn input_metadata(&self) -> Cow<'_, Metadata> {
+        self.metadata.joined(self.origin.metadata())
     }
 }

@@ -330,7 +330,7 @@ fn keep<T: Clone>(all: &[T], wanted: impl Fn(&T) -> bool) -> Vec<T> {
 
 /// The task in the form in which clients send it, so that it can be replayed.
 fn dead_task(write: TaskWrite, partition: PartitionId, detail: String) -> DeadLetter {
-    let metadata = write.queued.task.task_metadata();
+    let metadata = write.queued.task.task_metadata().into_owned();
     let Task { agent, id, kind, content, .. } = write.queued.task;
     let payload = json!({
         "task_id": id.as_str(), "kind": kind.name(), "content": content, "metadata": metadata.to_value(),

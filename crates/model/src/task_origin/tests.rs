@@ -104,14 +104,14 @@ fn tasks_are_shown_with_the_keys_that_they_have_always_had() {
 fn an_origin_comes_back_from_json_and_from_earlier_metadata() {
     let own = map(json!({"note": 1, "recalled": ["f"]}));
     for origin in turn_origins() {
-        let whole = own.joined(&origin.metadata());
+        let whole = own.joined(origin.metadata()).into_owned();
         let decoded = serde_json::from_str(&serde_json::to_string(&origin).unwrap()).unwrap();
         for known in [Some(decoded), None] {
             assert_eq!(TurnOrigin::split(known, whole.clone()), (origin.clone(), own.clone()));
         }
     }
     for (kind, origin) in task_origins() {
-        let (whole, id) = (own.joined(&origin.metadata()), task_id(&origin));
+        let (whole, id) = (own.joined(origin.metadata()).into_owned(), task_id(&origin));
         let decoded = serde_json::from_str(&serde_json::to_string(&origin).unwrap()).unwrap();
         for known in [Some(decoded), None] {
             let found = TaskOrigin::split(known, (&agent(), &id, kind), whole.clone());

@@ -12,7 +12,11 @@ pub(super) fn input_message(turn: &TrackedTurn, position: Position) -> Message {
         TurnSource::Input(opened) => {
             let is_request = !turn.is_follow_up();
             let batch_type = if is_request { BatchType::UserRequest } else { BatchType::SystemTrigger };
-            (opened.content.clone(), with_correlation_id(opened.input_metadata(), turn), batch_type)
+            (
+                opened.content.clone(),
+                with_correlation_id(opened.input_metadata().into_owned(), turn),
+                batch_type,
+            )
         }
         TurnSource::Task(queued) => {
             let task = &queued.task;

@@ -531,12 +531,12 @@ fn start(turn: &TrackedTurn) -> Start {
     let (cause, content, metadata, options) = match &turn.source {
         TurnSource::Input(opened) => {
             let cause = TurnCause::Input(opened.origin.clone());
-            (cause, opened.content.clone(), opened.input_metadata(), opened.options.clone())
+            (cause, opened.content.clone(), opened.input_metadata().into_owned(), opened.options.clone())
         }
         TurnSource::Task(queued) => {
             let task = &queued.task;
             let cause = TurnCause::Task { id: task.id.clone(), kind: task.kind, origin: task.origin.clone() };
-            (cause, task.content.clone(), task.task_metadata(), TurnOptions::default())
+            (cause, task.content.clone(), task.task_metadata().into_owned(), TurnOptions::default())
         }
     };
     Start {

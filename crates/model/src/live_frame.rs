@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    AnswerReport, BatchType, Chunk, FrameNumber, MessageId, MessageOutcome, Metadata, Position, Role,
-    ThreadId, Timestamp, TurnId,
+    AnswerReport, BatchType, Chunk, FrameNumber, MessageId, MessageOutcome, OpenInput, Position, Role,
+    ThreadId,
 };
 
 /// Ready chunks of one message, its end, or the input that it answers.

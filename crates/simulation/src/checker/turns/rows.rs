@@ -250,7 +250,8 @@ fn shape(
 /// series and a time.
 fn is_of_schedule(input: &MessageRow) -> bool {
     let id = input.metadata.get("task_id").and_then(serde_json::Value::as_str).unwrap_or_default();
-    id.starts_with('s') && id.split('-').map(str::len).take(2).eq([5, 24])
+    let parts: Vec<&str> = id.split('-').collect();
+    matches!(parts[..], [bucket, _, at] if bucket.starts_with('s') && bucket.len() == 5 && at.parse::<i64>().is_ok())
 }
 
 /// Each call has its result, in the order of the calls, and the last message has no calls.

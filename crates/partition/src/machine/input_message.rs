@@ -50,7 +50,7 @@ pub(super) fn open_input(turn: &TrackedTurn) -> Option<OpenInput> {
         turn: turn.id.clone(),
         run: turn.run,
         content: opened.content.clone(),
-        metadata: with_correlation_id(opened.input_metadata(), turn),
+        metadata: with_correlation_id(opened.input_metadata().into_owned(), turn),
         accepted_at: turn.accepted_at(),
     })
 }

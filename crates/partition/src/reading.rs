@@ -7,8 +7,8 @@ use model::{Seq, Timestamp};
 use crate::messages::Slot;
 use crate::stream_clock::StreamClock;
 
-/// Slot in [`StreamReading::holds`] of an entry without a message: a command, or an entry that becomes a
-/// dead letter.
+/// Slot in [`StreamReading::holds`] of an entry without a message: a command, or an entry that
+/// becomes a dead letter.
 pub(crate) const NO_SLOT: Slot = Slot::MAX;
 
 /// An entry, and the index of a chunk in its frame; 0 in an entry without chunks.

@@ -12,7 +12,7 @@ use model::Timestamp;
 pub(crate) struct StreamClock {
     elapsed_ms: i64,
     caught_up_since: Option<Timestamp>,
-    /// StreamReading is paused, so the passing of real time does not show that nothing was published.
+    /// Reading is paused, so the passing of real time does not show that nothing was published.
     is_paused: bool,
     /// The stream's time at the read position; an estimate while real time counts.
     latest_stored_at: Option<Timestamp>,

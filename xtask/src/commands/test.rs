@@ -54,14 +54,6 @@ pub(crate) fn test(args: &[String]) -> Result<i32> {
     } else {
         linted(ci, &mut runner);
     }
-    // A run of chosen tests is for people who change something else.
-    if !fast && runner_args.is_empty() {
-        say(BLOCKS);
-        failures.note(BLOCKS, times.measure(BLOCKS, || docs::blocks(&[]))?);
-        if interrupt::received() || (!ci && failures.first.is_some()) {
-            return Ok(failures.exit_code());
-        }
-    }
     failures.announce();
     if let Some(services) = &services {
         services.export(&mut runner);
@@ -183,7 +175,6 @@ const WITHOUT_SERVICES: &[&str] = &[
 ];
 
 const LINTED_BUILD: &str = "clippy and build: cargo build --all-targets by clippy-driver";
-const BLOCKS: &str = "blocks: the code of the book and the README, as in cargo xtask docs";
 /// Everything at once: with one set of features nothing is compiled twice.
 const BUILD: &[&str] = &["build", "--workspace", "--all-targets"];
 

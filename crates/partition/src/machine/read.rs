@@ -9,7 +9,7 @@ use crate::open::{ChunkOutcome, Hold, OpenMessage, Phase};
 use crate::reading::EntryPlace;
 use crate::types::RawPayload;
 
-/// StreamReading pauses when enough inputs for this number of full commits have ended: enough to keep the
+/// Reading pauses when enough inputs for this number of full commits have ended: enough to keep the
 /// store busy.
 const COMMITS_AHEAD: usize = 4;
 

@@ -58,7 +58,7 @@ impl Task {
 
     /// Applies an operator's edit. In a task created by the system, the system's keys are neither
     /// changed nor added, so that it still belongs to the turn that it follows. The store does the
-    /// same in SQL (`7_rare_changes.sql`).
+    /// same in SQL (`commit/task_changes.sql`).
     pub fn edit(&mut self, edit: &TaskEdit) {
         if let Some(content) = &edit.content {
             self.content.clone_from(content);

@@ -9,13 +9,13 @@
 //! uses neither NATS nor SQL nor a clock.
 
 mod action;
-pub mod bisect;
 mod chunk_times;
 mod commit;
 mod due_timer;
 mod followers;
 mod frames;
 mod halves;
+pub mod isolate;
 mod late_runs;
 mod limits;
 mod machine;

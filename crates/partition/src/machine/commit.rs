@@ -9,8 +9,8 @@ use model::{
 
 use super::{EndedInput, InFlight, InFlightCommit, NO_SLOT, Partition, refused_size};
 use crate::action::{Action, MachineReport, MessageEnded};
-use crate::bisect::withhold;
 use crate::commit::Commit;
+use crate::isolate::withhold;
 use crate::messages::Slot;
 use crate::open::OpenMessage;
 use crate::timers::TimerWrite;
@@ -52,7 +52,7 @@ impl Partition {
         let (timers, fired) = self.timers.take_writes();
         commit.timers.extend(timers);
         outgoing.extend(fired);
-        commit.usage.extend(self.late.take_usage());
+        self.late.take_usage().into_iter().for_each(|used| commit.add_usage(used));
         commit.outbox = self.outbox(outgoing, now);
         commit.checkpoint = self.low().max(self.checkpoint);
         commit.position_high_water = self.positions.high_water();

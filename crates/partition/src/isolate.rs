@@ -198,7 +198,6 @@ impl CommitParts {
         match on_refusal {
             Fallback::Turn(mut failed) => {
                 (failed.code, failed.text) = (UNSTORABLE.to_owned(), text);
-                rest.failed_turns.retain(|other| other.opened.turn != failed.opened.turn);
                 rest.fail_turn(*failed);
             }
             Fallback::FollowUp(id) => {
@@ -207,11 +206,9 @@ impl CommitParts {
             }
             Fallback::Task(mut failed) => {
                 (failed.code, failed.text) = (UNSTORABLE.to_owned(), text);
-                // A stopped task already has a failure mark, and one statement can write a row only
-                // once.
-                let same = (failed.agent.clone(), failed.position);
-                rest.failed_tasks.retain(|other| (&other.agent, other.position) != (&same.0, same.1));
-                rest.failed_tasks.push(failed);
+                // A stopped task already has a failure mark.
+                rest.failed_tasks.retain(|other| !other.is_of(&failed.agent, failed.position));
+                rest.fail_task(failed);
             }
         }
     }

@@ -181,8 +181,18 @@ pub(crate) fn said(messages: &[TurnMessage]) -> Vec<(&str, &str)> {
     messages.iter().map(|message| (message.role.as_str(), message.content.as_str())).collect()
 }
 
-/// Everything that a follower has seen, over all its connections.
+/// True for the events of a person's input, which tests of answers leave out.
+fn is_of_input(event: &StreamEvent) -> bool {
+    matches!(event, StreamEvent::Other { name: Some(name), .. } if name == "input" || name == "input_withdrawn")
+}
+
+/// What a follower has seen of answers and other messages, over all its connections.
 pub(crate) fn events(follower: &Follower) -> Vec<StreamEvent> {
+    all_events(follower).into_iter().filter(|event| !is_of_input(event)).collect()
+}
+
+/// Everything that a follower has seen, over all its connections.
+pub(crate) fn all_events(follower: &Follower) -> Vec<StreamEvent> {
     follower.inspect(|transcripts| {
         let all = transcripts.iter().flat_map(|transcript| &transcript.events);
         all.map(|received| received.event.clone()).collect()
@@ -199,7 +209,9 @@ pub(crate) async fn events_until(api: Api, path: &str, message: &str) -> Vec<Str
         let read = tokio::time::timeout(SOON, response.body.read(&mut bytes)).await;
         assert!(read.expect("no end came").unwrap() > 0, "cut: {events:?}");
         events.extend(parser.feed(&bytes).into_iter().filter_map(|item| match item {
-            SseItem::Event { name, data, .. } => Some(StreamEvent::read(name.as_deref(), &data)),
+            SseItem::Event { name, data, .. } => {
+                Some(StreamEvent::read(name.as_deref(), &data)).filter(|event| !is_of_input(event))
+            }
             SseItem::Comment(_) => None,
         }));
     }

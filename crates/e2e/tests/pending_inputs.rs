@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use testkit::{api::Api, http, sse::StreamEvent};
 
 use crate::{
-    api_client::{SOON, alone, asked_for, events, until_ended},
+    api_client::{SOON, all_events, alone, asked_for, until_ended},
     fixture::Fixture,
 };
 
@@ -61,7 +61,10 @@ async fn questions_are_visible_from_their_acceptance_on() {
     until_ended(&early, &answer).await;
     until_ended(&late, &answer).await;
     let ids = [&first, &second].map(|turn| format!("{}-q", turn.id));
-    assert_eq!((inputs(&events(&early)), inputs(&events(&late))), (ids.to_vec(), vec![ids[1].clone()]));
+    assert_eq!(
+        (inputs(&all_events(&early)), inputs(&all_events(&late))),
+        (ids.to_vec(), vec![ids[1].clone()])
+    );
     let page = get(api, "/v1/threads/talk/history?pending=true&limit=2").await;
     assert_eq!(
         (contents(&page["messages"]).len(), page.get("pending")),
@@ -81,7 +84,7 @@ async fn the_question_of_a_failed_turn_is_withdrawn_until_its_retry() {
     asked.ack().await.unwrap();
     until_ended(&viewer, &format!("{}-a", turn.id)).await;
     let question = format!("{}-q", turn.id);
-    assert_eq!(inputs(&events(&viewer)), [question.clone(), format!("-{question}")]);
+    assert_eq!(inputs(&all_events(&viewer)), [question.clone(), format!("-{question}")]);
     let page = get(api, "/v1/threads/talk/history?pending=true").await;
     assert_eq!((&page["messages"], &page["pending"]), (&json!([]), &json!([])));
     api.retry_turn("talk", &turn.id).await.unwrap();
@@ -89,7 +92,7 @@ async fn the_question_of_a_failed_turn_is_withdrawn_until_its_retry() {
     assert_eq!(contents(&page["pending"]), ["How are you?"], "{page}");
     workflow.next(SOON).await.unwrap().answer("Fine.").await.unwrap();
     until_ended(&viewer, &format!("{}-a1", turn.id)).await;
-    assert_eq!(inputs(&events(&viewer)), [question.clone(), format!("-{question}"), question]);
+    assert_eq!(inputs(&all_events(&viewer)), [question.clone(), format!("-{question}"), question]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -255,6 +255,7 @@ pub struct FollowOptions {
 pub struct FollowerProgress {
     /// Connections on which `: open` has been seen.
     pub opened: usize,
+    /// Events but those of inputs.
     pub events: usize,
     pub terminals: usize,
     /// Connections that have ended.
@@ -435,7 +436,8 @@ impl FollowerTask {
                     }
                     SseItem::Event { id, name, data } => {
                         let event = StreamEvent::read(name.as_deref(), &data);
-                        seen.events += 1;
+                        let is_of_input = matches!(name.as_deref(), Some("input" | "input_withdrawn"));
+                        seen.events += usize::from(!is_of_input);
                         seen.terminals += usize::from(event.terminal().is_some());
                         if id.is_some() {
                             cursor.clone_from(&id);

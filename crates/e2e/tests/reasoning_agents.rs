@@ -69,10 +69,10 @@ impl All {
         let [from, to] =
             [&self.database, &other].map(|database| [("DATABASE_URL".to_owned(), database.url().to_owned())]);
         store::migrate(other.url(), model::PartitionCount::new(2).unwrap()).await.unwrap();
-        let exported = invoke(&["threads", "export", "t", "--output", &file], &from).await.unwrap();
+        let exported = invoke(&["database", "export", "t", "--output", &file], &from).await.unwrap();
         assert_eq!(exported.code, Some(0), "{}", exported.stderr);
         for new in [1, 0] {
-            let imported = invoke(&["threads", "import", "--file", &file, "-o", "json"], &to).await.unwrap();
+            let imported = invoke(&["database", "import", "--file", &file, "-o", "json"], &to).await.unwrap();
             assert_eq!(imported.code, Some(0), "{}", imported.stderr);
             let counts: Value = serde_json::from_str(&imported.stdout).unwrap();
             assert_eq!(

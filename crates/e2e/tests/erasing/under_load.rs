@@ -82,7 +82,7 @@ async fn import_under_way_brings_nothing_erased_back() {
         let importing = tokio::spawn({
             let thread = thread.to_owned();
             async move {
-                let words = ["threads", "import", "--from", "openai", "--thread", &thread, "--file", &path];
+                let words = ["database", "import", "--from", "openai", "--thread", &thread, "--file", &path];
                 fleet::invoke(&words, &env).await.unwrap()
             }
         });

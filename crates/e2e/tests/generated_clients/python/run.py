@@ -64,7 +64,7 @@ with Client(base_url=base_url, timeout=20) as client:
             arguments["body"] = body_of(module, call["body"])
         # As `sync_detailed` does it, which would read every answer as JSON: streams are for a library of events.
         answer = client.get_httpx_client().request(**module._get_kwargs(**arguments))
-        if "json" in answer.headers.get("content-type", ""):
+        if re.match(r"application/(problem\+)?json\b", answer.headers.get("content-type", "")):
             assert module._parse_response(client=client, response=answer) is not None, f"{call['operation']}: {answer.text}"
         text = "" if answer.status_code < 400 else answer.text
         answers.append({"operation": call["operation"], "status": answer.status_code, "text": text})

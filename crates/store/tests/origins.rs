@@ -140,7 +140,7 @@ async fn the_migration_reads_origins_from_metadata() {
         database
             .execute(&format!(
                 "INSERT INTO tasks (bucket, agent_id, position, task_id, kind, content, metadata)
-                 SELECT bucket, agent_id, position + 100 + length('{wrong}') + length(kind), 'z' || position, kind, content, '{wrong}'
+                 SELECT bucket, agent_id, position + 1000 * length('{wrong}'), 'z' || position + 1000 * length('{wrong}'), kind, content, '{wrong}'
                  FROM tasks WHERE position IN (1, 3, 5)"
             ))
             .await;

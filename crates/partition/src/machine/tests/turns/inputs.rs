@@ -72,7 +72,7 @@ fn a_failed_input_is_in_the_cut_until_it_is_committed() {
 fn inputs_that_no_person_sent_are_not_shown() {
     let mut script = TurnScript::new();
     let Command::Turn(mut hidden) = opened("h", 0, BusyPolicy::Enqueue) else { unreachable!() };
-    hidden.metadata = Metadata::new(json!({ "synthetic": true }).as_object().unwrap().clone()).unwrap();
+    hidden.origin = TurnOrigin::Heartbeat { batch: Position::from_stored(1) };
     script.command(Command::Turn(hidden));
     script.task("k");
     assert_eq!((script.inputs.len(), cut(&mut script).len(), status(&mut script).inputs.len()), (0, 0, 0));

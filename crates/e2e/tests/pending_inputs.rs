@@ -113,3 +113,26 @@ async fn a_reloaded_chat_shows_its_question_under_its_own_id() {
     assert_eq!(page["messages"][0], expected, "afterwards");
     assert_eq!((page["messages"].as_array().unwrap().len(), &page["owner_status"]), (2, &json!("available")));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copied_thread_is_whole_with_its_pending_inputs() {
+    let fixture = Fixture::with(alone).await;
+    let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
+    let turn = api.say("talk", "How are you?").await.unwrap();
+    asked_for(&workflow, &turn).await.answer("Fine.").await.unwrap();
+    fixture.until("the turn is stored", SOON, async || fixture.messages_of("talk").await.len() == 2).await;
+    // Copies keep their positions, which may be above those that the owner of another partition has
+    // given.
+    for copy in ["copy-1", "copy-2", "copy-3", "copy-4"] {
+        let body = json!({"thread_id": copy});
+        let forked = api.send("POST", "/v1/threads/talk/fork", Some(&body), &[]).await.unwrap();
+        assert_eq!(forked.status, 201, "{forked:?}");
+        let page = get(api, &format!("/v1/threads/{copy}/history?pending=true")).await;
+        assert_eq!(
+            (contents(&page["messages"]), &page["pending"]),
+            (vec!["How are you?", "Fine."], &json!([]))
+        );
+        let chat = get(api, &format!("/api/chat/{copy}")).await;
+        assert_eq!(chat["messages"].as_array().unwrap().len(), 2, "{chat}");
+    }
+}

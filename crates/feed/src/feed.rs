@@ -591,5 +591,6 @@ impl Feed {
 
 /// Bytes of a waiting frame.
 fn size(frame: &LiveFrame) -> usize {
-    frame.chunks.iter().map(|chunk| chunk.size() + 64).sum::<usize>() + 256
+    let input = frame.input.as_ref().map_or(0, |input| input.size());
+    frame.chunks.iter().map(|chunk| chunk.size() + 64).sum::<usize>() + input + 256
 }

@@ -42,11 +42,9 @@ pub struct QueueStatus {
     pub inputs: Option<OpenInputs>,
 }
 
-/// The inputs of a thread that are accepted and not committed: one consistent cut with the history.
+/// The inputs of a thread that are accepted and not committed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenInputs {
-    /// Every turn of the thread up to this position is committed, and no other one.
-    pub committed: Position,
     /// In the order in which they will be answered.
     pub inputs: Vec<OpenInput>,
     /// True if the last inputs were left out to limit the size.

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use model::{
-    ActiveTurn, AgentId, IdRange, OpenInputs, OpenMessageStatus, Position, QueryTarget, QueueStatus,
-    RequestInfo, Seq, TaskId, ThreadId, Timestamp, TurnId, WaitReason, WaitingTurn,
+    ActiveTurn, AgentId, IdRange, OpenInputs, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, Seq,
+    TaskId, ThreadId, Timestamp, TurnId, WaitReason, WaitingTurn,
 };
 
 use crate::query_envelope::{pb_query, pb_reply, read_reply};
@@ -89,16 +89,11 @@ pub fn decode_reply(payload: &Bytes) -> Result<QueueStatus, DecodeError> {
 }
 
 fn pb_inputs(open: &OpenInputs) -> pb::OpenInputs {
-    pb::OpenInputs {
-        committed: open.committed.get(),
-        inputs: open.inputs.iter().map(convert::pb_open_input).collect(),
-        is_cut: open.is_cut,
-    }
+    pb::OpenInputs { inputs: open.inputs.iter().map(convert::pb_open_input).collect(), is_cut: open.is_cut }
 }
 
 fn inputs(open: pb::OpenInputs) -> Result<OpenInputs, InvalidField> {
     Ok(OpenInputs {
-        committed: Position::from_stored(open.committed),
         inputs: open.inputs.into_iter().map(convert::open_input).collect::<Result<_, _>>()?,
         is_cut: open.is_cut,
     })

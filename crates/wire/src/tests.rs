@@ -366,8 +366,7 @@ fn open_inputs_come_back_with_a_status() {
     assert_eq!(query::decode_query(&query).unwrap(), query::Query::Status(about));
     for is_cut in [false, true] {
         let inputs = vec![(*open_input()).clone(); 2];
-        let committed = Position::from_stored(1 << 60);
-        let inputs = Some(model::OpenInputs { committed, inputs, is_cut });
+        let inputs = Some(model::OpenInputs { inputs, is_cut });
         let status = model::QueueStatus { inputs, ..model::QueueStatus::default() };
         assert_eq!(status::decode_reply(&status::encode_reply(7, &status)).unwrap(), status);
     }

@@ -82,6 +82,10 @@ pub(crate) struct HistoryPage {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pending: Option<Vec<PendingInputView>>,
+    /// The last of `pending` were left out: together they are too large.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pending_is_cut: bool,
     /// Only with `pending`. If it is `unavailable`, questions may be missing from `pending`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = schemas::OwnerStatusSchema, required = false)]
@@ -155,9 +159,10 @@ pub(crate) async fn list(
     let mut messages: Vec<MessageView> = messages.into_iter().map(MessageView::from).collect();
     views::add_remembered(&mut messages, facts);
     let owner_status = pending.as_ref().map(|pending| pending.owner_status().name());
+    let pending_is_cut = pending.as_ref().is_some_and(PendingInputs::is_cut);
     let pending = pending.map(PendingInputs::into_views);
     let thread_id = thread.name().to_owned();
-    Ok(json_no_store(HistoryPage { thread_id, messages, pending, owner_status, next }))
+    Ok(json_no_store(HistoryPage { thread_id, messages, pending, pending_is_cut, owner_status, next }))
 }
 
 /// The place of a page among the others, as the client gave it.
@@ -170,34 +175,29 @@ pub(crate) struct PagePlace {
 /// value, and the pending inputs if this page has the newest messages. The page ends at `before`
 /// unless there is an `after`.
 ///
-/// With `pending`, the page ends where the owner's cut ends: what was committed since is still
-/// pending in that cut.
+/// The inputs were read before the page, so each input is in one of the two: those that were
+/// committed in between are in the page.
 pub(crate) async fn read(
     ctx: &RequestContext,
     thread: &ThreadId,
     mut range: Range,
     place: PagePlace,
     wants_facts: bool,
-    pending: Option<PendingInputs>,
+    mut pending: Option<PendingInputs>,
 ) -> Result<(Vec<StoredMessage>, RememberedFacts, Option<String>, Option<PendingInputs>), Problem> {
     let is_backwards = range.before.is_some() && range.after.is_none();
-    let mut is_newest = true;
+    let mut is_newest = !is_backwards || range.before == Some(Position::MAX);
     if let Some(next) = query::position("next", place.next)? {
-        is_newest = !is_backwards;
+        is_newest &= !is_backwards;
         let end = if is_backwards { &mut range.before } else { &mut range.after };
         *end = Some(next);
     }
-    if let Some(end) = pending.as_ref().and_then(PendingInputs::end_of_history) {
-        is_newest &= range.before.is_none_or(|before| before >= end);
-        range.before = Some(range.before.map_or(end, |before| before.min(end)));
-        if !is_backwards {
-            range.after = Some(range.after.unwrap_or(Position::from_stored(0)));
-        }
-    }
+    is_newest &= is_backwards || range.before.is_none();
     let limit = query::limit(place.limit.as_deref())?;
-    let has_cut = pending.is_some();
+    // A standby may not have what the owner knows to be committed.
+    let from_primary = pending.is_some();
     let page = |most: u32| {
-        ctx.read_known_from(has_cut, move |store| async move {
+        ctx.read_known_from(from_primary, move |store| async move {
             let Some(messages) = store.history(thread, range, most).await? else { return Ok(None) };
             let answers = messages.iter().filter(|message| wants_facts && message.role == Role::Assistant);
             let facts =
@@ -220,6 +220,9 @@ pub(crate) async fn read(
     };
     let last = if is_backwards { messages.first() } else { messages.last() };
     let next = last.filter(|_| has_more).map(|last| last.position.to_string());
+    if let Some(pending) = &mut pending {
+        pending.remove_committed(&messages);
+    }
     let is_newest = is_newest && (is_backwards || !has_more);
     Ok((messages, facts, next, pending.filter(|_| is_newest)))
 }

@@ -1,8 +1,9 @@
 //! Inputs that are accepted and not in the history yet, as the owner of their thread knows them.
 
-use model::{OpenInput, OpenInputs, Position, QueryTarget, QueueStatus, Role, ThreadId};
+use model::{OpenInput, OpenInputs, QueryTarget, QueueStatus, Role, ThreadId};
 use serde::Serialize;
 use serde_json::Value;
+use store::StoredMessage;
 use utoipa::ToSchema;
 
 use crate::api::views::rfc3339;
@@ -10,7 +11,7 @@ use crate::backend::Backend;
 use crate::commands::owner_query::{self, OwnerStatus};
 use crate::openapi::schemas;
 
-/// The pending inputs of a thread, and the end of the history that belongs to them.
+/// The pending inputs of a thread; `None` if the owner did not answer.
 pub(crate) struct PendingInputs(Option<OpenInputs>);
 
 impl PendingInputs {
@@ -32,11 +33,19 @@ impl PendingInputs {
         OwnerStatus::of(self.0.as_ref())
     }
 
-    /// The first position that does not belong to the history of this cut; `None` if the owner did
-    /// not answer.
-    pub(crate) fn end_of_history(&self) -> Option<Position> {
-        let committed = self.0.as_ref()?.committed;
-        Some(Position::from_stored(committed.get().saturating_add(1)))
+    /// Removes the inputs that were committed after the owner had answered: the newest messages of
+    /// the thread, read afterwards, have them.
+    pub(crate) fn remove_committed(&mut self, newest: &[StoredMessage]) {
+        let is_committed =
+            |input: &OpenInput| newest.iter().any(|message| message.message_id == input.turn.input());
+        if let Some(open) = &mut self.0 {
+            open.inputs.retain(|input| !is_committed(input));
+        }
+    }
+
+    /// Whether the last inputs were left out, because the answer would have been too large.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.0.as_ref().is_some_and(|open| open.is_cut)
     }
 
     /// In the order in which they will be answered.

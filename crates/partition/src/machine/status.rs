@@ -34,11 +34,7 @@ impl Partition {
             }
             QueryTarget::Inputs(thread) => {
                 self.thread_status(thread, &mut status);
-                status.inputs = Some(OpenInputs {
-                    committed: self.committing.applied.of(thread.bucket()),
-                    inputs: self.open_inputs(thread),
-                    is_cut: false,
-                });
+                status.inputs = Some(OpenInputs { inputs: self.open_inputs(thread), is_cut: false });
             }
             QueryTarget::Turn(id) => {
                 let thread = self.table.turns.get(id).map(|turn| turn.thread.clone());

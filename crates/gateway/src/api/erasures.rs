@@ -43,7 +43,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .description("Deletes everything that Postgres and NATS have of the thread, turns in progress included; for the thread of an agent also its tasks, schedules, facts and usage. Its id can be used again when the erasure is done. While an erasure of the thread has not ended, the same request returns it.")
             .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable]),
         requested(Operation::delete("/v1/users/{user}", "eraseUser", "Erase a user", erase_user))
-            .description("Deletes the threads whose metadata has this `user_id`, the user's facts and budgets, and the user's name in the audit log. A user of whom nothing is stored is no error: the receipt counts nothing."),
+            .description("Deletes the threads whose metadata has this `user_id`, the user's facts and budgets, and the user's name in the audit log. If nothing is stored of a user, the receipt counts nothing."),
         requested(Operation::delete("/v1/tenants/{tenant}", "eraseTenant", "Erase a tenant", erase_tenant))
             .description("Deletes everything of the tenant: threads, agents, settings, budgets, keys. Its name cannot be used until it is reopened. The default tenant cannot be erased here.")
             .errors(&[ErrorCode::DefaultTenantOnly]),
@@ -61,10 +61,6 @@ pub(crate) fn operations() -> Vec<Operation> {
             .errors(&[ErrorCode::UnknownErasure]),
     ]
 }
-
-/// Longest name of a user, in bytes, as in the metadata of a thread. The server takes no longer
-/// address either.
-const MAX_USER_LEN: usize = 64 << 10;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -230,8 +226,12 @@ pub(crate) async fn erase_user(
     headers: HeaderMap,
     _: EmptyBody,
 ) -> Result<Response, Problem> {
-    if !(1..=MAX_USER_LEN).contains(&user.len()) || user.contains('\0') {
-        let detail = format!("user: it must have 1 to {MAX_USER_LEN} bytes, and no NUL character");
+    if !(1..=schemas::MAX_USER_LEN).contains(&user.len()) || user.contains('\0') {
+        let detail = format!(
+            "user: it must have 1 to {} bytes, and no NUL character; \
+             `antiphon erase --user` erases users with longer names",
+            schemas::MAX_USER_LEN
+        );
         return Err(Problem::new(ErrorCode::InvalidId, detail));
     }
     let owner = ErasedOwner::User(ctx.tenant().cloned(), user);

@@ -120,6 +120,9 @@ async fn list(
 ) -> Result<Response, Problem> {
     ctx.check_operates_installation(WHAT)?;
     let limit = query::limit(query.limit.as_deref())?;
+    if query.next.as_deref().is_some_and(|name| name != "-" && Tenant::parse(name).is_err()) {
+        return Err(Problem::new(ErrorCode::InvalidQuery, "next must be the name of a tenant"));
+    }
     let store = ctx.store()?.of_installation();
     let mut marks = store.erased_tenants_after(query.next.as_deref().unwrap_or_default(), limit + 1).await?;
     let next = query::next(&mut marks, limit, ErasedTenant::name);

@@ -109,7 +109,7 @@ fn response(form: ErrorForm, codes: &BTreeSet<ErrorCode>) -> Value {
     let shared = if has_statuses { BTreeSet::new() } else { shared() };
     let mut lines: Vec<_> = codes.difference(&shared).map(line).collect();
     if !codes.is_disjoint(&shared) {
-        lines.push("* those of `Refused` that have this status".to_owned());
+        lines.push("* also codes of `Refused`".to_owned());
     }
     let of_codes = json!({
         "allOf": [reference("schemas", "Problem")],

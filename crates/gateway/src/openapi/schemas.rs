@@ -47,9 +47,13 @@ schema! {
     ErasureStateSchema as "ErasureStateText", one_of(ErasureState::ALL.map(ErasureState::name))
 }
 
+/// Longest name of a user, in bytes. Names in metadata may be longer, but a request's head has room
+/// for 32 KiB, and percent-encoding makes up to twelve bytes of a character.
+pub(crate) const MAX_USER_LEN: usize = 2_048;
+
 schema! {
     /// A user: the text that metadata of threads has as `user_id`.
-    ErasedUserSchema as "UserText", text("^[^\\u0000]+$", 65_536, "ann")
+    ErasedUserSchema as "UserText", text("^[^\\u0000]+$", MAX_USER_LEN, "ann")
 }
 
 schema! {
@@ -216,7 +220,7 @@ schema! {
     CursorSchema as "CursorText", text(
         concat!(
             r"^[0-9]{1,19}(~[A-Za-z0-9_-]{1,128}\.[0-9]{1,10}\.[0-9]{1,10}\.[0-9]{1,19}",
-            r"(\.[0-9]{1,19}\.[0-9]{1,10}(\.[0-9]{1,19}(-[0-9]{1,19})?){0,8})?(\.x)?(\.f)?)*$",
+            r"(\.[0-9]{1,19}\.[0-9]{1,10}(\.[0-9]{1,19}(-[0-9]{1,19})?){0,8})?(\.x)?(\.f)?(\.[iw])?)*$",
         ),
         protocols::cursor::MAX_LEN,
         "7524873984012345344~u01f3-0198c4d2e5f5-a.0.12.480",

@@ -138,7 +138,7 @@ impl ErasureServers<'_> {
         let give_up_at = Instant::now() + erasure.wait;
         let (mut done, mut pending) = (BTreeSet::new(), BTreeMap::new());
         let mut new: Vec<ThreadId> = threads_of(self.store, self.bus, owner).await?.into_iter().collect();
-        // Once without threads too: the user may have other data.
+        // The loop runs once even without threads, because the user may have other data.
         loop {
             done.extend(new.iter().cloned());
             let mut attempt = ErasureAttempt::new(self.store, new, progress.clone()).await?;

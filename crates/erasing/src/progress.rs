@@ -1,4 +1,4 @@
-//! What a running erasure has removed so far, and where its time went.
+//! What a running erasure has removed so far, and what its time was spent on.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,8 +57,8 @@ impl ErasureProgress {
         });
     }
 
-    /// Adds what a tenant has. Rows of its threads are among these, so they were counted before;
-    /// only the audit entries are others.
+    /// Adds the rows of a tenant. They include rows of its threads, which were counted before; only
+    /// the audit entries are new.
     pub(crate) fn add_rows_of_tenant(&self, rows: &ErasedRows) {
         self.with(|state| {
             for (table, rows) in rows {

@@ -14,7 +14,7 @@ use crate::subscription::{FeedEvent, StreamPart, Subscription};
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndedMessage {
     pub header: MessageHeader,
-    /// Its place among the ends of the thread.
+    /// Position at which it ended in the thread.
     pub position: Position,
     pub how: EndKind,
     /// The input that it answers, if people may see the input and the answer is stored.

@@ -31,7 +31,7 @@ const PENDING_BYTES: usize = 1 << 20;
 /// Counts since the last call of [`Feed::take_counts`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct FeedCounts {
-    /// Times when frames were missing and an owner's cut replaced them.
+    /// Number of times that an owner's cut replaced missing frames.
     pub gaps_filled: u64,
     /// Chunks that were already shown, or of a lower attempt or epoch.
     pub filtered: u64,
@@ -48,7 +48,7 @@ pub struct Feed {
     pub(crate) open: BTreeMap<MessageId, FeedMessage>,
     /// Epoch and number of the last merged frame; `None` before the first cut.
     mark: Option<(u64, u64)>,
-    /// Owners of lower epochs are former owners.
+    /// Lowest epoch of a current owner; owners of lower epochs are former ones.
     least_epoch: u64,
     /// Ends up to here have been shown or precede the feed; `None` until its start is known.
     pub(crate) through: Option<Position>,
@@ -84,14 +84,15 @@ pub(crate) struct SnapshotRequests {
     pause_ms: i64,
     /// Number of replies so far.
     pub(crate) answered: u64,
-    /// Number of the most recent consecutive replies from one owner that has read its whole stream.
+    /// Number of consecutive replies, up to the last one, from one owner that has read its whole
+    /// stream.
     pub(crate) current: u32,
 }
 
 #[derive(Debug, Default)]
 struct StoreReads {
     under_way: bool,
-    /// The current read began before the owner changed: the store may have gone back since.
+    /// The current read began before the owner changed: the store may have gone back in time since.
     is_stale: bool,
     not_before: Timestamp,
 }
@@ -236,8 +237,8 @@ impl Feed {
         }
         (self.mark, self.is_blocked) = (Some(mark), false);
         if known.is_some() && !is_same_owner && self.through.is_some() {
-            // No ends between the two cuts are known; what the former owner reported no longer
-            // counts.
+            // The ends between the two cuts are unknown, and the former owner's report of committed
+            // ends is no longer valid.
             (self.through, self.is_unsure) = (Some(self.native.cursor().base()), true);
             self.reads.is_stale = self.reads.under_way;
             self.target = cut.committed;

@@ -96,8 +96,8 @@ impl AgentSetting {
     pub const MEMORY: Self = Self::boolean("memory");
     /// Maximum tokens of facts in a turn request.
     pub const MEMORY_TOKENS: Self = Self::integer("memory_tokens", 1, 32_000);
-    /// Language that is assumed for facts and questions whose words do not show it; `simple`: the
-    /// language of most facts.
+    /// Language assumed for facts and questions whose words do not show their language; `simple`:
+    /// the language of most facts.
     pub const MEMORY_LANGUAGE: Self = Self::one_of("memory_language", &MEMORY_LANGUAGES);
     /// Handling of messages while the agent backs off.
     pub const FOREGROUND_DURING_BACKOFF: Self =

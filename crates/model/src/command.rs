@@ -22,7 +22,7 @@ pub enum Command {
 /// stream, so it is applied once and in order, and it is audited.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Control {
-    /// Id of the command: the same id again does nothing.
+    /// Id of the command: a repeated command with the same id does nothing.
     pub id: CommandId,
     /// The operator or client.
     pub actor: Box<str>,

@@ -27,7 +27,7 @@ pub struct ModelCall {
     pub cached_tokens: Option<u64>,
     /// Output tokens of reasoning; `None`: not reported.
     pub reasoning_tokens: Option<u64>,
-    /// The counts are estimates: the provider's have not come.
+    /// The counts are estimates, because the provider's counts have not arrived.
     pub is_estimated: bool,
 }
 

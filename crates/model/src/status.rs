@@ -115,7 +115,7 @@ pub struct ActiveTurn {
     pub batch: Option<Box<OpenBatch>>,
 }
 
-/// The part of an active turn's batch that has come.
+/// The part of an active turn's batch that has arrived.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenBatch {
     /// Stored batch that it continues.

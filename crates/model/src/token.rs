@@ -33,7 +33,7 @@ impl TokenKey {
     /// Key from 32 random bytes.
     ///
     /// # Errors
-    /// Another number of bytes.
+    /// There is another number of bytes.
     pub fn new(bytes: &[u8]) -> Result<Self, InvalidTokenKey> {
         bytes.try_into().map(Self).map_err(|_| InvalidTokenKey(bytes.len()))
     }

@@ -133,8 +133,8 @@ impl RequestState {
     pub(crate) fn reason(self, is_heard: bool) -> Option<WaitReason> {
         let unanswered = |why| Some(WaitReason::Unanswered(why));
         match self.place {
-            // Checked before the place, even after an acknowledgment: the service must learn that
-            // its chunks are not accepted.
+            // This check precedes the place, even after an acknowledgment: the service must learn
+            // that its chunks are not accepted.
             _ if self.has_unproven && !is_heard => unanswered(Unanswered::NoToken),
             Place::HandedBack => unanswered(Unanswered::HandedBack),
             Place::Lost => unanswered(Unanswered::LostService),

@@ -33,7 +33,7 @@ pub(crate) struct TimerWindow {
     horizon: Option<Timestamp>,
     is_loading: bool,
     /// The last page contained nothing new, because at least a page of timers is due at the same
-    /// moment. StreamReading the page again returns the same timers until one of them has left.
+    /// moment. Reading the page again returns the same timers until one of them has left.
     is_exhausted: bool,
     /// Other processes have written timers since the last read.
     is_stale: bool,

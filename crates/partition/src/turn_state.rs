@@ -38,8 +38,8 @@ pub(crate) enum TurnState {
 #[derive(Debug)]
 pub(crate) struct EndedTurn {
     pub(crate) end: TurnEnd,
-    /// The workflow is notified once the end is stored. Before that, a later owner may have to wait
-    /// for the answer.
+    /// True if the workflow is notified once the end is stored. It is not notified earlier, because
+    /// a later owner may have to wait for the answer.
     pub(crate) is_abandoned: bool,
     /// The command that ended it, with the sequence of its entry.
     pub(crate) stopped_by: Option<(Seq, AuditWrite)>,
@@ -132,9 +132,9 @@ pub(crate) struct RunRequest {
 
 #[derive(Debug)]
 enum AgentRules {
-    /// The driver has not read the agent's settings. The end that came before waits for them: they
-    /// decide what a task's failure means, and with them the driver reports whether a follow-up is
-    /// still wanted and which facts the run was given.
+    /// The driver has not read the agent's settings yet. An end that arrives earlier waits for
+    /// them, because they decide the effect of a task's failure. With them the driver also reports
+    /// whether a follow-up is still wanted and which facts the run was given.
     Unknown {
         pending_end: Option<TurnEnd>,
     },

@@ -209,8 +209,7 @@ impl Native {
         out.into()
     }
 
-    /// The input that the message answers. After it the reader's cursor says that its reader has
-    /// the input.
+    /// The input that the message answers. From then on the reader's cursor includes the input.
     pub fn input(&mut self, header: &MessageHeader, input: &OpenInput) -> Encoded {
         self.cursor.set_input(&header.message, InputMark::Shown);
         let (message, answer) = (input.turn.input(), input.answer());
@@ -281,7 +280,7 @@ impl Native {
         self.event(448, &event)
     }
 
-    /// The message failed. `position`: its place among the ends of the thread.
+    /// The message failed. `position`: the position at which it ended in the thread.
     pub fn failed(&mut self, header: &MessageHeader, position: Position, failure: &StreamError) -> Encoded {
         self.cursor.end(&header.message, position);
         let event = FailedEvent {

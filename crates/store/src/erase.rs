@@ -200,9 +200,9 @@ fn places() -> Vec<ErasedTable> {
                                                      antiphon_audit_about(antiphon_tenant_of(k.id), 'thread:' || k.id)])"
             .to_owned(),
     ));
-    // Sessions that have copied messages of the thread, and for an agent's own thread the sessions
-    // of the agent. The sessions are erased last, because the other rows are found through them.
-    // Rows written in the meantime are erased with their session.
+    // Sessions that have copied messages of the thread. For an agent's own thread, also the
+    // sessions of the agent. The sessions are erased last, because the other rows are found through
+    // them. Rows written in the meantime are erased with their session.
     let sessions = "JOIN reasoning_sessions AS s ON s.source_threads @> ARRAY[k.id]";
     for table in ["reasoning_messages", "reasoning_blocks", "reasoning_layers", "reasoning_checkpoints"] {
         let rows =

@@ -48,8 +48,8 @@ pub enum ImportOutcome {
 /// The reason why a batch cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ImportRefusal {
-    /// The stored batch with its id has other content, or so has a stored message with the position
-    /// or id of one of its messages.
+    /// The batch is stored with other content, or a stored message with other content has the
+    /// position or id of one of its messages.
     #[error("it is there already in another form")]
     Other,
     /// The stored batch has more messages than the imported one.

@@ -100,7 +100,8 @@ pub enum StreamEvent {
     /// The message was given up.
     Failed {
         message: String,
-        /// Position among the ends of the thread; `None` if the message was lost.
+        /// Position in the order in which the messages of the thread end; `None` if the message was
+        /// lost.
         position: Option<String>,
         /// A code such as `gap_timeout`.
         code: String,

@@ -67,7 +67,7 @@ impl LeaseRenewal {
         }
     }
 
-    /// Notes a renewal sent at `sent`: either it was answered, or Postgres was away for all
+    /// Notes a renewal sent at `sent`: either it was answered, or Postgres was unavailable to all
     /// workers. Sessions may publish until `sent` plus the duration of a lease, less a margin.
     pub(crate) fn renewed(&self, sent: Instant, lease: Duration) {
         self.extend(lease_until(sent, lease), |_| true);

@@ -40,8 +40,8 @@ const READ_TIMERS_EVERY: u32 = 60;
 /// committed by the end of this time.
 const DRAIN: Duration = Duration::from_millis(700);
 
-/// Runs the partition until it is drained, lost or in doubt. `readable` is met while the partition
-/// can be read.
+/// Runs the partition until it is drained, lost or in doubt. `readable` counts as met while the
+/// partition can be read.
 pub(crate) async fn run(
     context: &Context,
     grant: &Grant,

@@ -274,7 +274,7 @@ impl Call {
         Ok(call)
     }
 
-    /// A request for what is at this path of the same API.
+    /// A call that reads this path of the same API.
     pub(super) fn to_place(&self, path: &str) -> Self {
         let path = path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
         Self { path, ..Self::bare(self.command, self.server.clone(), self.output, "GET".to_owned()) }

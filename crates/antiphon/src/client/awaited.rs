@@ -33,7 +33,8 @@ pub(super) async fn run(client: &Client, call: &Call, wait: Duration) -> Result<
     let mut unread = None;
     while !is_ended(&begun) && Instant::now() < give_up_at {
         sleep(LOOK_INTERVAL).await;
-        // It goes on while the API cannot be read, so a failure does not end the waiting.
+        // What the call has begun goes on while the API cannot be read, so a failed read does not
+        // end the wait.
         match read(client, &look, &[]).await.and_then(json) {
             Ok(now) => (begun, unread) = (now, None),
             Err(ExitError::Failed(why) | ExitError::Configuration(why)) => unread = Some(why),

@@ -30,7 +30,7 @@ pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError
     complaint(&exported)
 }
 
-/// What the options name.
+/// The threads that the options name.
 ///
 /// # Errors
 /// A named thread does not exist.

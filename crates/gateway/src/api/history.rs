@@ -165,7 +165,7 @@ pub(crate) async fn list(
     Ok(json_no_store(HistoryPage { thread_id, messages, pending, pending_is_cut, owner_status, next }))
 }
 
-/// The place of a page among the others, as the client gave it.
+/// Which page a client requests, and its size.
 pub(crate) struct PagePlace {
     pub(crate) next: Option<String>,
     pub(crate) limit: Option<String>,

@@ -43,7 +43,7 @@ impl FromRequestParts<AppState> for RequestContext {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
-        // A route without the authorization layer is closed.
+        // A route without the authorization layer refuses every request.
         let Some(Authenticated(principal)) = parts.extensions.get::<Authenticated>().cloned() else {
             let detail = "this route has no authorization layer, so it is closed";
             return Err(Problem::new(ErrorCode::InternalError, detail));

@@ -87,7 +87,8 @@ fn opening(opened: &TurnOpened, answer: Position, continued: ContinuedBatch) -> 
 
 fn task(task: &Task, continued: ContinuedBatch) -> Option<Outgoing> {
     let id = continued.task()?;
-    // The thread is kept: the task is deleted when the thread whose text it carries is erased.
+    // The origin keeps the thread whose text the task carries: when that thread is erased, the task
+    // is deleted.
     let origin = match &task.origin {
         TaskOrigin::AfterTurn(FollowedTurn { thread, answer, .. })
         | TaskOrigin::ContinuationAfterTurn { thread, answer, .. } => {

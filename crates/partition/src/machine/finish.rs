@@ -22,7 +22,7 @@ use crate::types::{
     TaskWrite, TurnEnded, TurnStatus, TurnWrite,
 };
 
-/// Guard that always holds: only the stored head decides.
+/// Guard that is always met: only the stored head decides.
 const ANY: Position = Position::MAX;
 
 /// Consequences of a failure for a task.

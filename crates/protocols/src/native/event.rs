@@ -38,7 +38,7 @@ pub enum NativeEvent {
     /// A message failed.
     Failed {
         message: MessageId,
-        /// Its place among the ends of the thread.
+        /// The position at which it ended in the thread.
         position: Position,
         failure: Box<StreamError>,
     },

@@ -57,8 +57,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// True if the store or the stream of the partition was rewound or lost entries, so what was
-    /// seen of it may no longer hold.
+    /// True if the store or the stream of the partition went back in time or lost entries, so that
+    /// events seen before may no longer hold.
     pub fn went_back(&self, partition: PartitionId) -> bool {
         self.stepped_back.contains(&partition) || self.parted.contains(&partition)
     }
@@ -154,7 +154,7 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// Restarts that took back an end which the client had been shown.
+    /// Restarts that revoked an end that the client had been shown.
     pub(crate) fn restarts_of_ends(&self) -> u64 {
         let (mut last, mut restarts) = (0, 0);
         for seen in &self.seen {

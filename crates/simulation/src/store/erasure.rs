@@ -63,7 +63,7 @@ impl Store {
         self.once_erased.insert(thread.clone());
     }
 
-    /// Notes that everything of the thread is gone.
+    /// Notes that the erasure of the thread is complete.
     pub(crate) fn is_wholly_erased(&mut self, thread: &ThreadId) {
         self.erased.insert(thread.clone(), true);
     }

@@ -345,7 +345,7 @@ impl World {
     }
 
     /// A grant waits for saves in progress. Saves under an old epoch, or in a store that has gone
-    /// back, write nothing.
+    /// back in time, write nothing.
     pub(super) fn save(&mut self, address: Address, known: AcknowledgedState, save: Box<Save>) {
         let (partition, owner) = (address.partition, address.incarnation);
         let is_lost = self.fault(|faults| faults.request_lost);

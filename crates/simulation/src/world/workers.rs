@@ -169,8 +169,8 @@ impl World {
     /// worker is up.
     pub(super) fn quiet(&mut self) {
         self.is_quiet = true;
-        // Otherwise a store that waits for a commit before it goes back would do so after the last
-        // fault.
+        // Otherwise a store that waits for a commit before it goes back in time would do so after
+        // the last fault.
         self.going_back.is_armed = false;
         self.end_schedules();
         self.note(5, [0; 3], || "quiet".to_owned());
@@ -179,7 +179,7 @@ impl World {
         }
         let up = self.workers.iter().filter(|worker| worker.is_up).count();
         if self.scenario.dead_stay_dead && up > 1 {
-            // The death of the lease's owner is the one that matters.
+            // Only the death of the lease's owner matters.
             let owner = self.store.row(PartitionId(0)).owner;
             if let Some(index) =
                 self.workers.iter().position(|worker| Some(worker.incarnation) == owner && worker.is_up)

@@ -60,7 +60,7 @@ impl Placement {
         Some(Place { partition, subject, seq: Seq(target.end.0 + *placed), progress })
     }
 
-    /// A stream with more entries after its end than were to be moved there.
+    /// A stream in which more entries follow the old end than were placed there.
     pub(super) fn with_too_much(&self) -> Option<PartitionId> {
         let beyond = self.targets.iter().position(|(target, placed)| target.stored > *placed);
         beyond.and_then(|number| u16::try_from(number).ok()).map(PartitionId)

@@ -21,7 +21,8 @@ pub(crate) struct WorkerSession {
     pub(crate) gone: Vec<(Seq, Seq)>,
     /// `None` until the takeover is loaded.
     pub(crate) machine: Option<Partition>,
-    /// Decided but not executed yet: a worker may die or pause between any two actions.
+    /// Actions that were decided but not executed: a worker may die or pause between any two of
+    /// them.
     pub(crate) actions: VecDeque<Action>,
     pub(crate) in_flight: Option<(usize, Arc<Decided>)>,
     pub(crate) reclaiming: Option<usize>,

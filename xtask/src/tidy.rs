@@ -97,7 +97,7 @@ pub(crate) struct TidyReport {
 pub(crate) enum Deny {
     /// Bans, licences and sources are in order.
     Passed,
-    /// It is not installed.
+    /// The tool is not installed.
     Skipped,
     Failed(String),
 }

@@ -47,7 +47,7 @@ pub struct BudgetProblem {
 pub enum Retry {
     Never,
     Maybe,
-    /// It may succeed after this number of seconds.
+    /// The request may succeed after this number of seconds.
     After(u32),
 }
 

@@ -476,7 +476,7 @@ pub enum TimerOutcome {
     Postponed,
     /// A rule refused it.
     Refused,
-    /// It was cancelled before it fired.
+    /// The timer was cancelled before it fired.
     Cancelled,
     /// The turn that the timer started was withdrawn.
     Withdrawn,

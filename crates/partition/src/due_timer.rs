@@ -12,9 +12,9 @@ use crate::turn_state::SUPERSEDED_BY_MESSAGE;
 /// State of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerState {
-    /// It has not fired yet.
+    /// The timer has not fired yet.
     Pending,
-    /// It has fired.
+    /// The timer has fired.
     Fired,
     /// The timer will never fire, or the turn or task that it started was withdrawn.
     Ended,
@@ -45,7 +45,7 @@ pub struct DueSchedule {
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueTimer {
     pub id: TimerId,
-    /// Kind of what it fires.
+    /// Kind of the timer, which decides what it fires.
     pub kind: TimerKind,
     /// Thread of the follow-up, if it is one.
     pub thread: Option<ThreadId>,

@@ -28,7 +28,7 @@ pub(crate) enum Phase {
     Unknown,
     /// Chunks are ordered and released as they come.
     Live,
-    /// It has ended and is kept until its commit is applied.
+    /// The message has ended and is kept until its commit is applied.
     Ended,
 }
 

@@ -21,7 +21,7 @@ pub enum RequestNews {
         /// delivered.
         is_alive: bool,
     },
-    /// A service handed it back; it will be delivered again.
+    /// A service handed the request back; it will be delivered again.
     HandedBack {
         /// Deliveries up to now.
         deliveries: u32,
@@ -31,9 +31,9 @@ pub enum RequestNews {
     /// The service that took it missed its acknowledgment deadline: it is delivered again when a
     /// service asks for requests.
     Lost,
-    /// A service acknowledged it, or refused it permanently: it is not delivered again.
+    /// A service acknowledged the request, or refused it permanently: it is not delivered again.
     Acknowledged,
-    /// It is not delivered again, because it was handed back the maximum number of times.
+    /// The request is not delivered again, because it was handed back the maximum number of times.
     GivenUp {
         /// Deliveries up to now.
         deliveries: u32,

@@ -37,28 +37,28 @@ pub struct NextDue {
 /// Decision on a due timer, before a model is called.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TimerVerdict {
-    /// It fires: `outgoing` is sent in the commit that marks the timer.
+    /// The timer fires: `outgoing` is sent in the commit that marks the timer.
     Fire {
         /// A turn for a follow-up, otherwise a task.
         outgoing: Box<Outgoing>,
         /// Next occurrence of a schedule.
         next: Option<NextDue>,
     },
-    /// It is delayed.
+    /// The timer is delayed.
     Later {
         next: NextDue,
         /// Rule that delays it; `None`: it was not due by the database's clock, and nothing is
         /// written.
         by: Option<String>,
     },
-    /// It never fires.
+    /// The timer never fires.
     End {
         /// State in which it ends.
         state: TimerEnd,
         /// Rule that refused it, or what cancelled it.
         by: String,
     },
-    /// It is no longer pending.
+    /// The timer is no longer pending.
     Gone,
 }
 
@@ -90,7 +90,7 @@ impl TimerDecision {
 pub enum TimerEnd {
     /// Cancelled by a person's message, a client, or a newer timer.
     Cancelled,
-    /// It had fired, but its turn left nothing.
+    /// The timer had fired, but its turn was withdrawn without a visible effect.
     Withdrawn,
     /// Refused by a rule.
     Refused,
@@ -132,7 +132,7 @@ pub struct ArmedTimer {
 pub enum TimerWrite {
     /// Sets the timer.
     Arm(ArmedTimer),
-    /// It has fired; the turn or task that it fired is in the outbox of the same commit.
+    /// The timer has fired; the turn or task that it fired is in the outbox of the same commit.
     Fire {
         id: TimerId,
         /// Turn of a follow-up.

@@ -25,13 +25,13 @@ pub(crate) enum TurnSource {
 /// Where a turn is, with what only this state has.
 #[derive(Debug)]
 pub(crate) enum TurnState {
-    /// It waits for its thread. `Some`: its agent could not start it.
+    /// The turn waits for its thread. `Some`: its agent could not start it.
     Waiting { postponed: Option<Postponed> },
     /// The action to start it has been returned.
     Starting,
     /// A request is published, by this owner or a previous one; chunks come.
     Running,
-    /// It has ended and is kept until its commit is applied.
+    /// The turn has ended and is kept until its commit is applied.
     Ended(EndedTurn),
 }
 
@@ -51,7 +51,7 @@ pub(crate) enum TurnEnd {
     Complete,
     Stopped,
     Failed(MessageFailure),
-    /// End of a follow-up that leaves nothing, with its cause.
+    /// The follow-up was withdrawn, for this cause: none of its messages are stored.
     Withdrawn(&'static str),
 }
 

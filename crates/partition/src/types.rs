@@ -23,15 +23,15 @@ pub enum CommandKey {
 pub enum CommandVerdict {
     /// The command is new. For a control command: it has not been done, and its task is not known.
     New,
-    /// It was taken before: a turn that is committed, failed in this run or is saved as open; a
-    /// control command that was done; or a task with this payload.
+    /// The command was taken before: a turn that is committed, failed in this run or is saved as
+    /// open; a control command that was done; or a task with this payload.
     Known {
         /// [`Task::digest`] of a known task, 0 otherwise.
         digest: u64,
     },
     /// The agent or thread does not exist and must not be created by use.
     Unknown,
-    /// It belongs to an erased thread: it is dropped and nothing of it is kept.
+    /// The command belongs to an erased thread: it is dropped, and none of its data is kept.
     Erased,
     /// The store permanently refuses this look-up. The command becomes a dead letter.
     Refused,

@@ -48,7 +48,7 @@ pub struct AgentQueue {
 pub enum HeadState {
     /// There is no task.
     None,
-    /// There is one, but only in the store.
+    /// The queue has a first task, but only in the store.
     NotLoaded,
     /// The first task is running.
     Running,
@@ -58,7 +58,7 @@ pub enum HeadState {
     Waits(Timestamp),
     /// A change of the first task is decided and not stored yet.
     Unsettled,
-    /// It may start.
+    /// The first task may start.
     Ready,
 }
 

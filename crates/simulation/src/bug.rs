@@ -163,7 +163,7 @@ pub enum PlantedBug {
     ErasedInPart,
     /// The last message of an expired batch stays.
     RetiredInPart,
-    /// Retention deletes batches that turns continue, like any other.
+    /// Retention deletes even batches that turns are about to continue.
     RetiredOpen,
     /// Retention deletes batches as it read them, even if their thread has changed since.
     RetiredBlind,

@@ -269,7 +269,7 @@ coverage! {
     occurrences_skipped,
     /// Follow-ups that were withdrawn because a person wrote.
     follow_ups_withdrawn,
-    /// Follow-ups that left nothing for another reason.
+    /// Follow-ups that were withdrawn for another reason.
     follow_ups_failed,
     /// Follow-ups that a message cancelled before they fired.
     follow_ups_cancelled,

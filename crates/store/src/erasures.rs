@@ -80,7 +80,8 @@ impl fmt::Display for ErasureId {
 /// How far an erasure has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErasureState {
-    /// It waits for a worker, for the first time or after an attempt that has left some data.
+    /// The erasure waits for a worker, for the first time or after an attempt that has left some
+    /// data.
     Queued,
     /// A worker does it.
     Running,

@@ -261,7 +261,7 @@ pub struct FollowerProgress {
     pub terminals: usize,
     /// Connections that have ended.
     pub ended: usize,
-    /// It has a cursor to reconnect with.
+    /// The follower has a cursor to reconnect with.
     pub has_cursor: bool,
 }
 

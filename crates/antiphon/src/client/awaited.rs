@@ -16,10 +16,11 @@ use crate::output::{self, cell};
 /// Interval at which its state is read.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Sends the call, waits for the end of what it begins for at most `wait`, and prints that.
+/// Sends the call, waits at most `wait` for the operation that it begins to end, and prints its
+/// final state.
 ///
 /// # Errors
-/// The API refuses the call, or what it begins has not ended well in time.
+/// The API refuses the call, or the operation has not ended well in time.
 pub(super) async fn run(client: &Client, call: &Call, wait: Duration) -> Result<(), ExitError> {
     let response = send(client, call, &call.query).await?;
     if !call.is_confirmed {

@@ -189,8 +189,8 @@ fn made(
 }
 
 impl Plan {
-    /// The same plan without batches that must stay after all. These are newer than all batches
-    /// that are still removed.
+    /// The same plan without batches that must be kept after all. These must be newer than all
+    /// batches that the plan still removes.
     #[must_use]
     pub fn without(self, staying: &[BatchHeader], live: Option<&Compaction>) -> Self {
         let stays = |id: &Position| staying.iter().any(|batch| batch.id == *id);

@@ -35,8 +35,8 @@ use wire::subject;
 const THREADS: usize = 4;
 /// Pause between two pairs of an input and a task.
 const PACE: Duration = Duration::from_millis(250);
-/// One answer in this number takes a second, so that some answers are in progress whenever a server
-/// goes back in time.
+/// Number of answers of which one takes a second, so that some answers are in progress whenever a
+/// server goes back in time.
 const SLOW: usize = 3;
 /// Time after which a request without an acknowledgement is redelivered.
 const ACK_WAIT: Duration = Duration::from_secs(3);

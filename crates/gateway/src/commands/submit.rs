@@ -47,7 +47,7 @@ pub(crate) struct Input {
 pub(crate) enum Submission {
     /// A new turn, to be opened.
     New(Box<TurnOpened>),
-    /// Opened before under the same key, with its stored state.
+    /// The turn was opened before under the same key; contains its stored state.
     Duplicate(TurnId, Option<TurnState>),
 }
 

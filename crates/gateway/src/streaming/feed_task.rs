@@ -324,7 +324,7 @@ impl FeedTask {
         }
     }
 
-    /// Sends waiting subscribers the messages of a page that ended while they were away.
+    /// Sends waiting subscribers the messages of a page that ended after their cursors.
     fn catch_up(&mut self, page: &StorePage) {
         let send = |subscriber: &Subscriber, events: Vec<StreamPart>| {
             metrics::events(events.len() as u64);

@@ -17,7 +17,7 @@ pub enum NativeEvent {
         attempt: u32,
         role: Role,
         chunk: Arc<Chunk>,
-        /// It holds the stored text of several chunks.
+        /// The chunk holds the stored text of several chunks.
         is_compacted: bool,
     },
     /// A message restarts.

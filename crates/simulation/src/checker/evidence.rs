@@ -204,12 +204,12 @@ pub enum SeenEvent {
     },
     Complete {
         message: MessageId,
-        /// Its position, if the client was sent it.
+        /// Position of the message, if the client was sent it.
         position: Option<i64>,
     },
     Failed {
         message: MessageId,
-        /// Its position among the ends of the thread, if the client was sent it.
+        /// Position at which the message ended in the thread, if the client was sent it.
         position: Option<i64>,
     },
     /// An event had the id of an earlier one.

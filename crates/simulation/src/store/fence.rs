@@ -111,7 +111,7 @@ impl Store {
     }
 
     /// Moves the checkpoint for a stream that is not the one in the store; `None` if the lease is
-    /// gone or the store itself has gone back.
+    /// gone or the store itself has gone back in time.
     pub(crate) fn rebase(
         &mut self,
         partition: PartitionId,

@@ -80,7 +80,8 @@ impl World {
         }
         for number in 0..self.scenario.partitions {
             let partition = PartitionId(number);
-            // Not every time, so that other workers get partitions, too.
+            // A worker does not take a free partition every time, so that other workers get
+            // partitions, too.
             if self.workers[index].sessions.contains_key(&partition) || !self.rng.chance(0.7) {
                 continue;
             }

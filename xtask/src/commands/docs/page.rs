@@ -33,7 +33,7 @@ pub(super) enum BlockKind {
     File(String),
     /// A block that cannot run here; the page has the reason in a comment.
     LeftOut,
-    /// It shows something.
+    /// The block only illustrates something.
     Illustration,
 }
 

@@ -32,7 +32,7 @@ const LIMIT: Duration = Duration::from_secs(240);
 const SHORT_LINES: usize = 40;
 /// Pages install packages as of this day, so that a new release does not break our checks.
 const PACKAGES_OF: &str = "2026-11-29";
-/// The same for pip, which has no such option.
+/// pip has no such option, so the versions of its packages are in this file.
 const PYTHON_PACKAGES: &str = "deploy/docs/constraints.txt";
 /// Addresses in texts and programs of the pages.
 const ADDRESS: &str = r#"(127\.0\.0\.1(?::|", ?)|listen\()(\d{4,5})\b"#;

@@ -48,7 +48,7 @@ pub enum TimerStep {
         /// When the rules were evaluated, ms.
         decided_ms: i64,
     },
-    /// Its due time was moved to later.
+    /// The timer's due time was moved to later.
     Postponed {
         /// The rule that postpones it.
         by: Option<String>,

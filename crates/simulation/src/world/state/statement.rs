@@ -31,7 +31,7 @@ pub(crate) struct Statement {
     /// Its worker has died.
     pub(crate) is_orphan: bool,
     pub(crate) is_applied: bool,
-    /// Its server was replaced while it was in progress.
+    /// The server was replaced while the statement was in progress.
     pub(crate) is_cut_off: bool,
     /// Set when its worker got an unknown outcome or gave up waiting: true if the statement had
     /// been applied by that time.

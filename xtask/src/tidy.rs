@@ -95,7 +95,7 @@ pub(crate) struct TidyReport {
 /// The outcome of `cargo deny`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Deny {
-    /// Bans, licences and sources are in order.
+    /// Bans, licences and sources are as required.
     Passed,
     /// The tool is not installed.
     Skipped,

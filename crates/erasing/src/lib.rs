@@ -199,7 +199,7 @@ impl ErasureServers<'_> {
         streams = ErasedStreams::of_threads(bus, attempt);
         let pending = streams.clear(&erasure.actor, give_up_at, &progress).await?;
         requests += streams.drop_requests(false).await?;
-        // Gateways that had checked before the mark may have written since.
+        // Gateways that had checked the marks earlier may have written since the first deletion.
         delete_rows(attempt).await?;
         if let Some(owner) = owner {
             progress.add_rows(&store.erase_owner(owner).await?);

@@ -22,9 +22,9 @@ struct State {
 pub(crate) enum Share {
     /// Statements that delete rows.
     Postgres,
-    /// Owners that read the streams to their ends, and purges.
+    /// Waiting for owners to read the streams to their ends, and purges.
     Streams,
-    /// Processes that still act on what they have in memory.
+    /// Waiting for processes that still act on data in their memory.
     Caches,
 }
 

@@ -70,8 +70,8 @@ pub enum CatchUp {
     Events(Vec<StreamPart>),
     /// Events; the last one is the end of the requested message.
     Last(Vec<StreamPart>),
-    /// A restart: part of what the reader has seen does not exist any more, so it continues from
-    /// [`StorePage::back_to`].
+    /// A restart: some of the data that the reader has seen does not exist any more, so it
+    /// continues from [`StorePage::back_to`].
     Restart(StreamPart),
     /// The cursor claims more of a message than exists.
     Ahead,

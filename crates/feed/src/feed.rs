@@ -161,7 +161,7 @@ impl Feed {
     }
 
     /// Time at which [`Feed::poll_snapshot_request`] or [`Feed::poll_store_read`] returns
-    /// something, if no input comes before.
+    /// something, if no input arrives earlier.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let ask = self.may_ask().then_some(self.asks.not_before);
         let read = self.read().filter(|_| !self.reads.under_way).map(|_| self.reads.not_before);

@@ -1,4 +1,4 @@
-//! One open message, and what was shown of it.
+//! One open message, and the part of it that was shown.
 
 use std::sync::Arc;
 

@@ -139,8 +139,8 @@ impl<V> WaitingSubscribers<V> {
         Some(read)
     }
 
-    /// Time at which [`WaitingSubscribers::poll_store_read`] returns something, if no input comes
-    /// before.
+    /// Time at which [`WaitingSubscribers::poll_store_read`] returns something, if no input arrives
+    /// earlier.
     pub fn poll_timeout(&self, feed: &Feed) -> Option<Timestamp> {
         self.read(feed).map(|_| self.read_at)
     }

@@ -223,7 +223,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// A refusal in the form of a protocol. The problem was counted before.
+/// A refusal in the form of a protocol. The problem has already been counted.
 pub fn refusal(problem: &Problem, error_body: fn(&RequestRejection) -> ErrorBody) -> Response {
     let (rejection, again) = problem.rejection();
     let mut response = in_form(&rejection, again, error_body);

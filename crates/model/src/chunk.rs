@@ -222,7 +222,7 @@ impl<'de> Deserialize<'de> for Chunk {
 /// One chunk of a frame, with its message, attempt, step and role.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IncomingChunk {
-    /// Message that it belongs to.
+    /// Message that the chunk belongs to.
     pub message: MessageId,
     /// Attempt that it comes from; a higher one fences a lower one.
     pub attempt: u32,

@@ -102,8 +102,8 @@ impl RequestState {
         Place::HandedBack
     }
 
-    /// True if the request is not delivered again and there was time to read the chunks published
-    /// before.
+    /// True if the request is not delivered again, and there was time to read the chunks that were
+    /// published before its last delivery ended.
     pub(crate) fn is_given_up(self, now: Timestamp) -> bool {
         self.given_up_at.is_some_and(|at| now.since_ms(at) >= LAST_CHUNKS_MS)
     }
@@ -129,7 +129,7 @@ impl RequestState {
         matches!(self.place, Place::Taken | Place::Acknowledged)
     }
 
-    /// Reason why no chunk comes; `is_heard`: one has come before.
+    /// Reason why no chunk comes; `is_heard`: a chunk has come already.
     pub(crate) fn reason(self, is_heard: bool) -> Option<WaitReason> {
         let unanswered = |why| Some(WaitReason::Unanswered(why));
         match self.place {

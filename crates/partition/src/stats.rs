@@ -49,7 +49,7 @@ pub struct Counters {
     pub unauthorized: u64,
     /// Chunks of bare messages whose role differs from the message's.
     pub other_roles: u64,
-    /// Commands that had been taken before.
+    /// Commands that had already been taken.
     pub duplicate_commands: u64,
     /// Commands of erased threads, dropped.
     pub erased_commands: u64,

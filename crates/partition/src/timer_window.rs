@@ -39,7 +39,7 @@ pub(crate) struct TimerWindow {
     is_stale: bool,
     most: usize,
     seen_at: Timestamp,
-    /// Decisions for the next commit, with what they send.
+    /// Decisions for the next commit, with the messages that they send.
     writes: Vec<(TimerWrite, Option<Outgoing>)>,
     /// Unanswered look-ups of due timers, and the threads whose follow-up was superseded since the
     /// first of them.

@@ -22,7 +22,7 @@ pub(crate) enum TurnSource {
     Task(QueuedTask),
 }
 
-/// Where a turn is, with what only this state has.
+/// Where a turn is, with the data that exist only in this state.
 #[derive(Debug)]
 pub(crate) enum TurnState {
     /// The turn waits for its thread. `Some`: its agent could not start it.
@@ -200,8 +200,8 @@ pub(crate) struct Postponed {
 
 /// Maximum interval between two tries to start a turn that its agent cannot start yet, ms.
 const LOOK_AGAIN_MS: i64 = 5_000;
-/// The same interval for a spent budget or a limit of turns: many agents may wait for the same
-/// budget or limit, for weeks.
+/// This interval for a spent budget or a limit of turns: many agents may wait for the same budget
+/// or limit, for weeks.
 const LOOK_AT_SHARED_LIMIT_MS: i64 = 15_000;
 
 impl Postponed {

@@ -194,14 +194,14 @@ pub enum Started {
     /// The store permanently refuses to read the data that the turn starts from. The turn fails
     /// with code `rejected_by_database`.
     Unreadable {
-        /// Rules that apply to what follows.
+        /// Rules for the work that follows the turn.
         rules: TurnRules,
         /// Error text of the store.
         detail: String,
     },
     /// The request cannot be made, and a retry would not help.
     Refused {
-        /// Rules that apply to what follows.
+        /// Rules for the work that follows the turn.
         rules: TurnRules,
         /// Reason, for people.
         text: String,

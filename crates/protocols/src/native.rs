@@ -226,7 +226,7 @@ impl Native {
         self.named("input_withdrawn", CHUNK_FIELDS, &event)
     }
 
-    /// The id line of an input whose data was encoded before.
+    /// The id line of an input whose data has already been encoded.
     pub fn replay_input(&mut self, message: &MessageId) -> Bytes {
         self.cursor.set_input(message, InputMark::Shown);
         let mut out = Vec::with_capacity(96);
@@ -334,7 +334,7 @@ pub fn waiting(thread: &ThreadId, message: &MessageId, reason: WaitReason) -> By
     out.into()
 }
 
-/// The same for clients of other protocols: a comment in a block of its own.
+/// The event as clients of other protocols get it: a comment in a block of its own.
 pub fn waiting_comment(reason: WaitReason) -> Bytes {
     format!(": waiting: {}: {}\n\n", reason.name(), reason.message()).into()
 }

@@ -121,7 +121,8 @@ impl<T> Reorder<T> {
         if kept == Some(piece.digest) {
             return Insert::Duplicate;
         }
-        // Known chunks are checked too: one repeated as final contradicts its first version.
+        // Known chunks are checked too: a chunk that is repeated as final contradicts its first
+        // version.
         if let Err(rejection) = self.check_final(&piece) {
             return Insert::Rejected(rejection);
         }

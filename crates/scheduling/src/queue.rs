@@ -31,7 +31,7 @@ pub struct AgentQueue {
     /// be changed while the end is being stored.
     busy: Option<Position>,
     /// Replaces an unknown `head`: nothing up to here was pending when the first task came. Without
-    /// it, a queue that was forgotten would load tasks again that were done before.
+    /// it, a queue that was forgotten would load tasks again that are done.
     floor: Option<Position>,
     /// Tasks were stored since the last load was requested, so its answer about further tasks is
     /// outdated.

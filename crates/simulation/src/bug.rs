@@ -165,7 +165,7 @@ pub enum PlantedBug {
     RetiredInPart,
     /// Retention deletes even batches that turns are about to continue.
     RetiredOpen,
-    /// Retention deletes batches as it read them, even if their thread has changed since.
+    /// Retention deletes batches as it read them, even if their thread has changed after the read.
     RetiredBlind,
     /// Retention deletes the newest batches instead of the oldest.
     RetiredNewest,

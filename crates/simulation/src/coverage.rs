@@ -121,7 +121,7 @@ coverage! {
     checks,
     /// Further parts of queues that were read.
     loads,
-    /// Commands that had been accepted before.
+    /// Commands that had already been accepted.
     duplicate_commands,
     /// Tasks that entered queues.
     tasks,

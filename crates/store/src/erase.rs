@@ -115,7 +115,7 @@ pub struct Erased {
     pub actor: String,
     /// Erased rows by table, over all erasures of this thread.
     pub counts: Value,
-    /// True if the thread was created again since, so that it accepts messages.
+    /// True if the thread was created again after its erasure, so that it accepts messages.
     pub is_named: bool,
 }
 

@@ -98,7 +98,7 @@ impl Store {
         self.rows(statement).await?.iter().map(id).collect()
     }
 
-    /// The same for the threads of one tenant; `None`: the default one.
+    /// Lists the ids of threads of one tenant after this one; `None`: of the default tenant.
     pub async fn thread_ids_of_tenant(
         &self,
         tenant: Option<&Tenant>,

@@ -93,7 +93,8 @@ async fn one(
 ) -> Result<Outcome, StoreError> {
     let (store, config) = (&context.store, &context.config);
     tracing::info!(erasure = %held.id, attempt = held.attempt, is_preview = held.is_preview, "an erasure begins");
-    // A dry run counts everything in each attempt; an erasure adds to what was removed before.
+    // A dry run counts everything in each attempt; an erasure adds to the counts of its earlier
+    // attempts.
     let progress = match held.is_preview {
         true => ErasureProgress::default(),
         false => ErasureProgress::from(held.counts.clone()),

@@ -103,7 +103,7 @@ impl Lease {
         self.doubt.notify_one();
     }
 
-    /// Highest epoch passed to [`Lease::check`]; 0 before.
+    /// Highest epoch passed to [`Lease::check`]; 0 before the first call.
     pub(crate) fn seen_epoch(&self) -> u64 {
         self.seen_epoch.load(Ordering::Relaxed)
     }

@@ -239,7 +239,7 @@ impl PartitionSession<'_> {
         self.context.requests.retain(partition, |turn| self.machine.is_active(turn));
     }
 
-    /// Accepts nothing new and waits for what is in flight.
+    /// Accepts no new work and waits for the work in flight.
     async fn drain(&mut self) -> SessionEnd {
         let deadline = Instant::now() + DRAIN;
         while self.in_flight.is_some() {

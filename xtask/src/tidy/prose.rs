@@ -120,7 +120,7 @@ fn document(file: &SourceFile) -> Vec<RuleViolation> {
     found
 }
 
-/// The lines of a document, from 1, without those of samples of code.
+/// The lines of a document with their numbers, which begin at 1, without samples of code.
 fn outside_of_samples(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {

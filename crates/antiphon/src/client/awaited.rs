@@ -1,4 +1,4 @@
-//! Waits for the end of what a call has begun.
+//! Waits for the end of an operation that a call has begun.
 
 use std::time::Duration;
 

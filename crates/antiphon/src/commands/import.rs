@@ -70,7 +70,7 @@ fn open(path: Option<&Path>) -> Result<Box<dyn Read + Send>, ExitError> {
     Ok(Box::new(file))
 }
 
-/// Counts of what was read, and of what was new.
+/// Counts of the items read, and of the new ones among them.
 #[derive(Debug, Default)]
 struct Totals {
     threads: u64,

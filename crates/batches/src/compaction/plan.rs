@@ -41,7 +41,7 @@ pub struct Plan {
     pub messages: u64,
     /// The replacement of these batches.
     pub summary: Summary,
-    /// The compaction that applied before.
+    /// The compaction that applied before this one.
     pub previous: Option<Position>,
     /// Tokens of the context before the compaction.
     pub tokens_before: u64,

@@ -46,7 +46,7 @@ const WRITTEN: f64 = 1.1;
 const RESIDENT: u64 = 200 << 20;
 /// Limit for the seconds from the lease to the first answer.
 const TAKEOVER_SECONDS: f64 = 8.0;
-/// Default of `ANTIPHON_REPLAY_ENTRIES`, and the maximum size of what is read again.
+/// Default of `ANTIPHON_REPLAY_ENTRIES`, and the maximum number of entries that are read again.
 const REPLAY_ENTRIES: u64 = 500_000;
 const REPLAY_BYTES: u64 = 256 << 20;
 

@@ -164,7 +164,7 @@ impl Postgres {
         Ok(())
     }
 
-    /// Stops the server in order: connections are cut (fast shutdown), and everything is on disk.
+    /// Stops the server with a fast shutdown: it cuts connections and writes everything to disk.
     pub fn stop(&mut self) -> Result<()> {
         self.end_with(libc::SIGINT, Duration::from_secs(30))
     }

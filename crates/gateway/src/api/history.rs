@@ -99,7 +99,7 @@ const LONGEST: u32 = 1_000;
 
 /// Returns the whole batches that fit the limit, and whether there are more; `None` if not even one
 /// batch fits. An input is never shown without its answer. If there are further messages,
-/// `messages` holds one of them, at the far end.
+/// `messages` holds one of them, at the end where the page stops.
 fn whole_batches(
     mut messages: Vec<StoredMessage>,
     limit: usize,
@@ -117,7 +117,8 @@ fn whole_batches(
     Some((if is_backwards { rest } else { messages }, true))
 }
 
-/// The batch at the near end, cut if it is too long, and whether there are more messages.
+/// The batch at the end where the page begins, cut if it is too long, and whether there are more
+/// messages.
 fn nearest_batch(mut messages: Vec<StoredMessage>, is_backwards: bool) -> (Vec<StoredMessage>, bool) {
     let count = messages.len();
     if is_backwards {

@@ -58,7 +58,7 @@ const OPENED: [ErrorCode; 7] = [
 ];
 
 impl Operation {
-    /// Adds what all operations share that open a turn.
+    /// Adds the parts that all operations that open a turn have in common.
     pub(super) fn opens(self) -> Self {
         self.scope(Scope::WriteThreads)
             .input_headers()

@@ -145,7 +145,7 @@ impl From<StoredMessage> for MessageView {
     }
 }
 
-/// Adds to each answer the facts that were remembered since.
+/// Adds to each answer the facts that were remembered after it.
 pub(crate) fn add_remembered(messages: &mut [MessageView], mut facts: RememberedFacts) {
     for message in messages {
         if let Some(facts) = facts.remove(message.message_id.as_str()) {

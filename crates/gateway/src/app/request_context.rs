@@ -82,7 +82,7 @@ impl RequestContext {
         Ok(self.backend()?.read(read).await?)
     }
 
-    /// The same for data that may not exist: the primary decides whether the data exists.
+    /// Reads data that may not exist: if the standby lacks it, the primary decides.
     pub(crate) async fn read_known<T, F>(&self, read: impl Fn(Store) -> F) -> Result<Option<T>, Problem>
     where
         F: Future<Output = Result<Option<T>, StoreError>>,

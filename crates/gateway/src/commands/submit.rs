@@ -348,7 +348,7 @@ fn same(claim: KeyClaim, digest: &[u8]) -> Result<TurnId, Problem> {
     ))
 }
 
-/// Refuses what the agent's settings do not allow its clients.
+/// Refuses parameters that the agent's settings do not allow clients to set.
 fn refuse_unless_allowed(asked: &TurnParameters, settings: &ThreadSettings) -> Result<(), Problem> {
     if let Some(param) = asked.instructions.clone().filter(|_| !settings.appends_instructions) {
         let why = "the agent's setting `system` holds its instructions; set `client_instructions` to `append` to accept those of clients";

@@ -75,9 +75,9 @@ impl Refusals {
     }
 }
 
-/// The codes of the `default` response. An operation answers those about bodies, queries and actors
-/// if it takes them, `unknown_address` if its path has variables, and those about NATS and workers
-/// if it needs them.
+/// The codes of the `default` response. An operation answers the codes about bodies, queries and
+/// actors if it takes any of them. It answers `unknown_address` if its path has variables, and the
+/// codes about NATS and workers if it needs NATS or a worker.
 pub(crate) fn shared() -> BTreeSet<ErrorCode> {
     let others = [ErrorCode::UnexpectedBody, ErrorCode::UnknownAddress];
     SECURED.into_iter().chain(BODY).chain(FREQUENT).chain(others).collect()

@@ -155,7 +155,7 @@ impl SendQueue {
         }
     }
 
-    /// Ends the stream cleanly after what is queued.
+    /// Ends the stream cleanly after the queued events.
     pub(crate) fn finish(&self) {
         let mut queue = self.shared.lock();
         if queue.state == QueueState::Open {

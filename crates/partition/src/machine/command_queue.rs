@@ -71,8 +71,8 @@ pub(super) enum Pending {
         verdict: Option<CommandVerdict>,
         /// Stored checkpoint when the store was asked.
         stored: Seq,
-        /// True if the command retries a run that has completed since. The check may have read the
-        /// store before that.
+        /// True if the command retries a run that has completed meanwhile: the check may have read
+        /// the store before the run completed.
         is_obsolete: bool,
     },
     /// Chunks of a turn that is not opened yet, which happens only when the stream is read again.

@@ -12,7 +12,7 @@ use crate::turn_state::TrackedTurn;
 
 /// Time without a service or a chunk after which subscribers are shown the reason, ms.
 const NO_WORKFLOW_MS: i64 = 5_000;
-/// Interval between repeated notices, ms: subscribers may have joined since.
+/// Interval between repeated notices, ms: subscribers may have joined after the first notice.
 const TELL_AGAIN_MS: i64 = 10_000;
 
 impl Partition {

@@ -115,7 +115,7 @@ impl<'a> Check<'a> {
             SeenEvent::Chunk { message, attempt, chunk } => {
                 let shown = all.entry(message).or_default();
                 if shown.next == 0 && shown.attempt.is_some_and(|before| before < *attempt) {
-                    // The message's text was reset, and nothing has arrived since.
+                    // The message's text was reset, and no chunk has arrived after that.
                     shown.attempt = Some(*attempt);
                 }
                 if shown.from_store
@@ -248,7 +248,7 @@ impl<'a> Check<'a> {
                 }
                 SeenEvent::Restart { after } if end.is_none_or(|end| end > *after) => return true,
                 // The reset must be to the same attempt or an earlier one: a later attempt does not
-                // take back a wrong event.
+                // undo a wrong event.
                 SeenEvent::Reset { message: anew, attempt }
                     if anew == message
                         && end.is_none()

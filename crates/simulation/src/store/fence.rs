@@ -139,7 +139,7 @@ impl Store {
         }
     }
 
-    /// Restores the state of the copy, except for what the simulation itself counts.
+    /// Restores the state of the copy, except for the simulation's own counters.
     pub(crate) fn step_back(&mut self, to: &Self) {
         let mut back = to.clone();
         back.grants = std::mem::take(&mut self.grants);

@@ -46,8 +46,8 @@ impl World {
         self.schedule(0, WorldEvent::Acquire(index, incarnation));
     }
 
-    /// True if the worker has been restarted since, or is paused; if paused, `again` is scheduled
-    /// for later.
+    /// True if the worker has been restarted since the event was scheduled, or is paused; if
+    /// paused, `again` is scheduled for later.
     pub(super) fn is_away(
         &mut self,
         index: usize,

@@ -13,7 +13,7 @@ use crate::store::Store;
 pub struct UndoneReasoning {
     /// The id of its summary message.
     pub summary_id: String,
-    /// The same request undid it before.
+    /// An earlier call of the same request undid the compression.
     pub is_repeated: bool,
     /// The session after it, without texts.
     pub now: ReasoningThread,

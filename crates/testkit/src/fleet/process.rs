@@ -99,7 +99,7 @@ impl Process {
         self.program.binary = binary.to_owned();
     }
 
-    /// Starts it with the same ports, environment and log as before.
+    /// Starts the process with the same ports, environment and log as at its first start.
     pub fn spawn(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(&self.log)?;
         let mut command = command(&self.program.binary, &self.env);

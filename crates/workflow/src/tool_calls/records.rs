@@ -143,7 +143,7 @@ impl ToolCalls {
         Ok(Some(LastEntry { seq: entry.seq, value }))
     }
 
-    /// Replaces an entry; `None` if something else was stored since.
+    /// Replaces an entry; `None` if something else was stored meanwhile.
     pub(super) async fn replace<T: Serialize>(
         &self,
         place: &str,

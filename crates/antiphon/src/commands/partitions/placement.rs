@@ -8,7 +8,7 @@
 use model::{PartitionCount, PartitionId, Seq};
 use wire::subject;
 
-/// The end of a stream before the move, and the number of entries moved into it since.
+/// The end of a stream before the move, and the number of entries that were moved into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MovedStream {
     pub(super) end: Seq,

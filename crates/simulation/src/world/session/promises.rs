@@ -12,7 +12,7 @@ use crate::world::state::session::WorkerSession;
 
 impl World {
     /// Checks that no owner requests an answer whose chunks were in the stream when it began to
-    /// read, or were read since. Not checked where the store went back in time: turns that it had
+    /// read, or were read later. Not checked where the store went back in time: turns that it had
     /// ended begin again.
     pub(in crate::world) fn check_start(&mut self, address: Address, start: &Start) {
         if self.rules.went_back(address.partition) {

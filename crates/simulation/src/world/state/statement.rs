@@ -36,9 +36,9 @@ pub(crate) struct Statement {
     /// Set when its worker got an unknown outcome or gave up waiting: true if the statement had
     /// been applied by that time.
     pub(crate) unknown: Option<bool>,
-    /// The turns that the store refuses in it, once that is decided.
+    /// The turns that the store refuses in this statement, once that is decided.
     pub(crate) judged: Option<BTreeSet<TurnId>>,
-    /// The group that it was refused with.
+    /// The group with which the statement was refused.
     pub(crate) group: Option<usize>,
 }
 

@@ -189,7 +189,7 @@ fn commands() -> impl Iterator<Item = Command> {
     all.into_iter().filter(|command| ![CONFIG, "help"].contains(&command.get_name()))
 }
 
-/// All variables. One is listed twice when commands have different texts for it.
+/// All variables. A variable occurs twice if commands have different texts for it.
 pub(crate) fn variables() -> impl Iterator<Item = Variable> {
     variables_by_heading().into_iter().map(|(_, variable)| variable)
 }

@@ -34,7 +34,7 @@ impl<'a> ErasureAttempt<'a> {
         Ok(Self { store, partitions, threads, agents, progress, run: None })
     }
 
-    /// Those of these threads that bear the mark of this attempt, so that it deletes their rows.
+    /// The threads among these that have the mark of this attempt, so that it deletes their rows.
     pub(crate) async fn own(&self, threads: &[ThreadId]) -> Result<Vec<ThreadId>, EraseError> {
         match &self.run {
             Some(run) => Ok(self.store.erasing_by(threads, run).await?),

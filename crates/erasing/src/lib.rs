@@ -91,7 +91,7 @@ pub async fn preview(
     Ok(Receipt::of_preview(progress))
 }
 
-/// Whether anything is stored of a thread, or it was erased before.
+/// Whether data of a thread is stored, or the thread was erased earlier.
 ///
 /// # Errors
 /// As [`erase`].
@@ -160,7 +160,8 @@ impl ErasureServers<'_> {
         Ok(Receipt::of_run(&erasure.actor, progress, pending))
     }
 
-    /// Erases the threads of `attempt`, and with an owner also what else names the owner.
+    /// Erases the threads of `attempt` and, if there is an owner, all other data that names the
+    /// owner.
     async fn threads(
         self,
         attempt: &mut ErasureAttempt<'_>,

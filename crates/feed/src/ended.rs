@@ -14,10 +14,10 @@ use crate::subscription::{FeedEvent, StreamPart, Subscription};
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndedMessage {
     pub header: MessageHeader,
-    /// Position at which it ended in the thread.
+    /// Position at which the message ended in the thread.
     pub position: Position,
     pub how: EndKind,
-    /// The input that it answers, if people may see the input and the answer is stored.
+    /// The input that the message answers, if people may see the input and the answer is stored.
     pub input: Option<Arc<OpenInput>>,
 }
 

@@ -193,7 +193,7 @@ impl Feed {
         }
     }
 
-    /// An owner has sent frames of this thread up to this one.
+    /// Notes that an owner has sent frames of this thread up to this number.
     pub fn on_sent(&mut self, epoch: u64, number: u64) {
         self.asks.wanted |= self.mark.is_none_or(|mark| mark < (epoch, number));
     }
@@ -401,8 +401,8 @@ impl Feed {
         for text in reply.open {
             let header = MessageHeader::new(text.message, text.attempt, text.role, text.batch_type);
             is_short |= !text.chunks.is_empty() || text.input.is_some();
-            // Its input may be on the next page. A subscriber that joins before must not be shown
-            // an input that its cursor names.
+            // The input of the message may be on the next page of the reply. A subscriber that
+            // joins before that page must not be shown an input that its cursor names.
             let is_empty = text.chunks.is_empty() && text.input.is_none();
             if reply.more && is_empty && !self.open.contains_key(&header.message) {
                 continue;

@@ -155,7 +155,8 @@ impl Feed {
             }));
             return JoinResult::Joined(out);
         }
-        // In the order in which they came, so that inputs are shown in their order.
+        // Messages are sorted by their arrival, so that inputs are shown in the order in which they
+        // came.
         let mut all: Vec<(&MessageId, &FeedMessage)> = self.open.iter().collect();
         all.sort_unstable_by_key(|(_, open)| open.opened);
         for (message, open) in &all {

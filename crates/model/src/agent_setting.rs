@@ -174,7 +174,7 @@ impl AgentSetting {
         }
     }
 
-    /// Errors of the known settings among these.
+    /// Errors of the known settings in this map.
     pub fn errors(settings: &Map<String, Value>) -> impl Iterator<Item = String> {
         Self::ALL.iter().filter_map(|setting| setting.check(settings).err())
     }

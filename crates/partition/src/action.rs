@@ -371,7 +371,8 @@ pub struct ChangedThreads {
     pub epoch: u64,
     /// Number of the last frame sent.
     pub number: u64,
-    /// Threads that have had frames since the one in the query, with the last frame of each.
+    /// Threads that have had frames after the frame that the query names, with the last frame of
+    /// each.
     pub threads: Vec<(ThreadId, u64)>,
     /// False if there may be other threads.
     pub is_complete: bool,

@@ -34,8 +34,8 @@ pub(super) async fn run(client: &Client, call: &Call, wait: Duration) -> Result<
     let mut unread = None;
     while !is_ended(&begun) && Instant::now() < give_up_at {
         sleep(LOOK_INTERVAL).await;
-        // What the call has begun goes on while the API cannot be read, so a failed read does not
-        // end the wait.
+        // The operation goes on while the API cannot be read, so a failed read does not end the
+        // wait.
         match read(client, &look, &[]).await.and_then(json) {
             Ok(now) => (begun, unread) = (now, None),
             Err(ExitError::Failed(why) | ExitError::Configuration(why)) => unread = Some(why),

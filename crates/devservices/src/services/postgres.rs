@@ -157,7 +157,7 @@ impl Postgres {
             process::signal(pid, libc::SIGKILL);
         }
         child.wait()?;
-        // A backend that still holds the shared memory would make the next start refuse.
+        // A backend that still holds the shared memory would prevent the next start.
         if !wait_until(Duration::from_secs(10), || children.iter().all(|&pid| is_dead(pid))) {
             bail!("backends of a killed Postgres are still there after 10 s: {children:?}");
         }

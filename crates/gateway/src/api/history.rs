@@ -82,7 +82,7 @@ pub(crate) struct HistoryPage {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pending: Option<Vec<PendingInputView>>,
-    /// The last of `pending` were left out: together they are too large.
+    /// The last questions of `pending` were left out, because all of them would be too large.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pending_is_cut: bool,

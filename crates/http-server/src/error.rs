@@ -86,7 +86,7 @@ impl ErrorCode {
         metrics::http_error(self.name());
     }
 
-    /// The address of its entry in the book, which every gateway serves.
+    /// The address of the code's entry in the book, which every gateway serves.
     pub fn address(self) -> String {
         format!("/book/operate/error-codes.html#{}", self.name())
     }

@@ -161,7 +161,7 @@ impl AgentSetting {
         self.allowed(settings)?.as_str()
     }
 
-    /// Checks its value in these settings, if present.
+    /// Checks the value of this setting in these settings, if present.
     ///
     /// # Errors
     /// The requirement: "deadline_ms must be a whole number from 100 to 86400000".

@@ -224,7 +224,7 @@ impl<'de> Deserialize<'de> for Chunk {
 pub struct IncomingChunk {
     /// Message that the chunk belongs to.
     pub message: MessageId,
-    /// Attempt that it comes from; a higher one fences a lower one.
+    /// Attempt from which the chunk comes; a higher attempt fences a lower one.
     pub attempt: u32,
     /// Step of the turn, from 0.
     pub step: u32,

@@ -221,7 +221,7 @@ impl Metadata {
         Some(ModelCall { model, output_tokens, ..ModelCall::default() })
     }
 
-    /// True if it has any key besides the list of model calls.
+    /// True if the metadata have any key besides the list of model calls.
     pub fn is_more_than_model_calls(&self) -> bool {
         self.as_map().is_some_and(|map: &Map<String, Value>| map.keys().any(|key| key != ModelCall::KEY))
     }

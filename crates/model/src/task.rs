@@ -126,7 +126,7 @@ impl TaskEdit {
 pub struct DelayedTask {
     /// The task, of kind [`TaskKind::Task`].
     pub task: Task,
-    /// Earliest time at which it enters the queue, by the database's clock.
+    /// Earliest time at which the task enters the queue, by the database's clock.
     pub not_before: Timestamp,
 }
 

@@ -98,7 +98,7 @@ impl TurnId {
         self.0.as_str()
     }
 
-    /// True if it answers an input and not a task.
+    /// True if the turn answers an input and not a task.
     pub fn is_foreground(&self) -> bool {
         self.as_str().starts_with('u')
     }
@@ -122,7 +122,7 @@ impl TurnId {
         if turn.is_heartbeat() { Ok(turn) } else { Err(InvalidTurnId::Form) }
     }
 
-    /// True if it continues a batch without a person's input.
+    /// True if the turn continues a batch without a person's input.
     pub fn is_continuation(&self) -> bool {
         let place = self.as_str().split_once('-').and_then(|(_, unique)| unique.strip_prefix('h'));
         let is_place = |place: &str| !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit());

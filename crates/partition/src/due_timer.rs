@@ -49,7 +49,7 @@ pub struct DueTimer {
     pub kind: TimerKind,
     /// Thread of the follow-up, if it is one.
     pub thread: Option<ThreadId>,
-    /// Agent that it belongs to.
+    /// Agent that the timer belongs to.
     pub agent: AgentId,
     /// State of the timer as stored.
     pub state: TimerState,

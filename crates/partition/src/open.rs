@@ -79,9 +79,9 @@ pub(crate) struct OpenMessage {
     announce_reset: bool,
     /// Model calls of earlier attempts, as far as this owner has read them.
     earlier_calls: Vec<ModelCall>,
-    /// A part of it is stored or being saved, and must be deleted when the message ends.
+    /// A part of the message is stored or being saved, and must be deleted when the message ends.
     pub(crate) is_saved: bool,
-    /// A previous owner saved it, so its ages include time in which nothing was read.
+    /// A previous owner saved the message, so its ages include time in which nothing was read.
     pub(crate) is_restored: bool,
     /// The failure is decided, but takes effect only after the store has confirmed that the message
     /// is new.

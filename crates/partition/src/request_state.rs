@@ -28,8 +28,8 @@ pub enum RequestNews {
         /// Delay until the next delivery, ms.
         again_ms: i64,
     },
-    /// The service that took it missed its acknowledgment deadline: it is delivered again when a
-    /// service asks for requests.
+    /// The service that took the request missed its acknowledgment deadline: the request is
+    /// delivered again when a service asks for requests.
     Lost,
     /// A service acknowledged the request, or refused it permanently: it is not delivered again.
     Acknowledged,
@@ -50,7 +50,7 @@ pub(crate) struct RequestState {
     last_back: u32,
     /// Time of the next delivery.
     again_at: Option<Timestamp>,
-    /// Time at which its last permitted delivery was handed back.
+    /// Time at which the last permitted delivery of the request was handed back.
     given_up_at: Option<Timestamp>,
     /// Time at which a service last reported progress.
     alive_at: Option<Timestamp>,
@@ -124,7 +124,7 @@ impl RequestState {
         self.has_unproven = true;
     }
 
-    /// True if no service can take it again: one has it or has acknowledged it.
+    /// True if no service can take the request again: one has it or has acknowledged it.
     fn is_in_hand(self) -> bool {
         matches!(self.place, Place::Taken | Place::Acknowledged)
     }

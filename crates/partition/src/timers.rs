@@ -8,7 +8,7 @@ use crate::types::Outgoing;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingTimer {
     pub id: TimerId,
-    /// Time until it is due, ms by the database's clock; negative when it is overdue.
+    /// Time until the timer is due, ms by the database's clock; negative when it is overdue.
     pub wait_ms: i64,
 }
 
@@ -47,8 +47,8 @@ pub enum TimerVerdict {
     /// The timer is delayed.
     Later {
         next: NextDue,
-        /// Rule that delays it; `None`: it was not due by the database's clock, and nothing is
-        /// written.
+        /// Rule that delays the timer; `None`: the timer was not due by the database's clock, and
+        /// nothing is written.
         by: Option<String>,
     },
     /// The timer never fires.
@@ -115,14 +115,14 @@ pub struct ArmedTimer {
     pub id: TimerId,
     /// Thread of the follow-up, if it is one.
     pub thread: Option<ThreadId>,
-    /// Agent that it belongs to.
+    /// Agent that the timer belongs to.
     pub agent: AgentId,
     /// Due this many ms after the commit, by the database's clock.
     pub wait_ms: i64,
     /// Content of the column `timers.body`.
     pub body: Metadata,
-    /// Turn whose end arms it; if the store refuses that turn, the timer is not set. `None`: no
-    /// turn arms it.
+    /// Turn whose end arms the timer; if the store refuses that turn, the timer is not set. `None`:
+    /// no turn arms it.
     pub armed_by: Option<TurnId>,
 }
 
@@ -180,7 +180,8 @@ impl TimerWrite {
         matches!(self, Self::Arm(armed) if armed.armed_by.is_none())
     }
 
-    /// Time in ms until it is due once this is written; `None`: it is not pending.
+    /// Time in ms until the timer is due once this change is written; `None`: the timer is not
+    /// pending.
     pub(crate) fn waits_ms(&self) -> Option<i64> {
         match self {
             Self::Arm(armed) => Some(armed.wait_ms),

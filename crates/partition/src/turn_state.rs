@@ -41,7 +41,7 @@ pub(crate) struct EndedTurn {
     /// True if the workflow is notified once the end is stored. It is not notified earlier, because
     /// a later owner may have to wait for the answer.
     pub(crate) is_abandoned: bool,
-    /// The command that ended it, with the sequence of its entry.
+    /// The command that ended the turn, with the sequence of its entry.
     pub(crate) stopped_by: Option<(Seq, AuditWrite)>,
 }
 
@@ -122,8 +122,8 @@ pub(crate) struct RunRequest {
     pub(crate) may_be_repeated: bool,
     /// When this owner published it, by the owner's clock.
     pub(crate) published_at: Option<Timestamp>,
-    /// True if it was published while the reader was behind: entries read until the reader has
-    /// caught up are older than the request.
+    /// True if the request was published while the reader was behind: entries read until the reader
+    /// has caught up are older than the request.
     pub(crate) was_behind: bool,
     /// Facts given to the run.
     pub(crate) recalled: RecalledFacts,
@@ -244,7 +244,7 @@ impl TrackedTurn {
         }
     }
 
-    /// Timer that fired it; `Some` means that the turn is a follow-up.
+    /// Timer that fired the turn; `Some` means that the turn is a follow-up.
     pub(crate) fn timer(&self) -> Option<&TimerId> {
         match &self.source {
             TurnSource::Input(opened) => opened.origin.timer(),
@@ -344,7 +344,7 @@ impl TrackedTurn {
         self.answer.progress_at = self.answer.progress_at.max(time);
     }
 
-    /// Time at which its input was accepted; for a retry, the time of the first acceptance.
+    /// Time at which the turn's input was accepted; for a retry, the time of the first acceptance.
     pub(crate) fn accepted_at(&self) -> Timestamp {
         match &self.source {
             TurnSource::Input(opened) => {
@@ -382,7 +382,8 @@ impl TrackedTurn {
         }
     }
 
-    /// True if the system created its input, so that it need not keep its place in the thread.
+    /// True if the system created the turn's input, so that the turn need not keep its place in the
+    /// thread.
     fn steps_aside(&self) -> bool {
         match &self.source {
             TurnSource::Input(opened) => opened.origin.is_synthetic(),
@@ -417,7 +418,8 @@ impl TrackedTurn {
         matches!(self.source, TurnSource::Task(_))
     }
 
-    /// Time in ms since its last chunk, or else its request, or else its arrival.
+    /// Time in ms since the turn's last chunk, or else since its request, or else since its
+    /// arrival.
     pub(crate) fn idle_ms(&self, now: Timestamp) -> i64 {
         let since = self.answer.heard_at.or(self.request.published_at).unwrap_or(self.times.came_at);
         now.since_ms(since).max(0)

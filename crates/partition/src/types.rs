@@ -372,7 +372,7 @@ pub struct AuditWrite {
 pub struct OpenTurn {
     /// The input, with the current run.
     pub opened: TurnOpened,
-    /// Sequence of its entry in the stream, which is the order of waiting inputs.
+    /// Sequence of the input's entry in the stream, which is the order of waiting inputs.
     pub seq: Seq,
     /// Age of the input in ms.
     pub age_ms: i64,

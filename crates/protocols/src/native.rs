@@ -103,7 +103,7 @@ pub struct MessageHeader {
     pub role: Role,
     /// The kind of input that began its batch.
     pub batch_type: BatchType,
-    /// The turn that it answers; `None`: no turn asked for it.
+    /// The turn that the message answers; `None`: no turn asked for the message.
     turn: Option<TurnId>,
 }
 
@@ -114,7 +114,7 @@ impl MessageHeader {
         Self { message, attempt, role, batch_type, turn }
     }
 
-    /// Whether it is the answer of a turn, which has steps.
+    /// Whether the message is the answer of a turn, which has steps.
     pub fn is_answer(&self) -> bool {
         self.turn.is_some()
     }

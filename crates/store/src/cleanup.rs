@@ -87,7 +87,7 @@ struct CleanupTable {
     /// True if a B-tree has the rows in the order of `at`. Without one, ORDER BY would sort all
     /// rows.
     is_ordered: bool,
-    /// SQL that deletes what belongs to the deleted rows, which are named `gone`.
+    /// SQL that deletes the rows that belong to the deleted records, which are named `gone`.
     rest: &'static str,
 }
 

@@ -57,7 +57,7 @@ impl ReadMessage {
 pub(super) enum GivenUp {
     /// All of them: chats continue with a new input.
     All,
-    /// Those that an answer follows; the others may still get their result.
+    /// Calls after which the model has answered. Other calls may still get their result.
     Answered,
 }
 

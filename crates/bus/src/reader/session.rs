@@ -213,8 +213,8 @@ impl ConsumerSession {
         );
         sent.await.map_err(|_| RestartReason::Ended)?;
         if self.messages_open == 0 {
-            // Without an open request no message could arrive, so the time before does not count as
-            // silence. The consumer may have been created long ago.
+            // Without an open request no message could arrive, so the time before this request does
+            // not count as silence. The consumer may have been created long ago.
             self.heard_at = Instant::now();
         }
         self.messages_open += PULL_MESSAGES;

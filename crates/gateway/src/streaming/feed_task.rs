@@ -51,7 +51,7 @@ struct FeedTask {
     context: FeedContext,
     thread: ThreadId,
     feed: Feed,
-    /// Announces each owner that this feed learns of to all feeds of the partition.
+    /// Announces to all feeds of the partition each owner of which this feed learns.
     of_partition: watch::Sender<PartitionSignal>,
     subscribers: Vec<Subscriber>,
     waiting: WaitingSubscribers<Subscriber>,

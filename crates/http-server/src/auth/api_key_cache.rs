@@ -59,7 +59,7 @@ type Reading = Shared<BoxFuture<'static, Option<Option<StoredKey>>>>;
 struct Cached {
     key: Option<StoredKey>,
     at: Timestamp,
-    /// When the last failed attempt to read it again was made.
+    /// When the last failed attempt to read the key again was made.
     failed_at: Option<Timestamp>,
 }
 

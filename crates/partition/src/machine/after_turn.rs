@@ -53,7 +53,7 @@ pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continua
     if let TurnSource::Task(queued) = &turn.source
         && matches!(queued.task.kind, TaskKind::Memory | TaskKind::Compaction)
     {
-        // The results of these tasks are read from one answer.
+        // The results of these tasks are read from one answer, so a continuation is refused.
         return Continuation::Rejected;
     }
     let number = turn.continuation_number() + 1;

@@ -29,7 +29,7 @@ const ANY: Position = Position::MAX;
 struct Judgement {
     class: ErrorClass,
     floor_ms: i64,
-    /// True if it counts as a failure of the agent.
+    /// True if the failure counts against the agent.
     counts: bool,
 }
 

@@ -496,7 +496,7 @@ impl Partition {
         let is_abandoned = is_ours(&end) && !(is_refused && may_begin);
         turn.state = TurnState::Ended(EndedTurn { end, is_abandoned, stopped_by: None });
         if !was_under_way {
-            // Nothing waits for it, but it counts as active until it is committed.
+            // Nothing waits for the turn, but the turn counts as active until its end is committed.
             self.table.active += 1;
             let thread_queue = self.table.thread_queues.entry(turn.thread.clone()).or_default();
             thread_queue.leave(id);

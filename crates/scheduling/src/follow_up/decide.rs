@@ -32,7 +32,7 @@ pub struct FollowUpFacts {
     pub last_fired: Option<Timestamp>,
     /// Number of follow-ups sent in the thread since [`FollowUpRules::day_start`].
     pub fired_today: u32,
-    /// True if a budget that applies to its turn is spent.
+    /// True if a budget that applies to the follow-up's turn is spent.
     pub is_over_budget: bool,
     /// Why the agent would not start a turn.
     pub hold: Option<AgentHold>,

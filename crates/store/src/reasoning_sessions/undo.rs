@@ -20,8 +20,8 @@ pub struct UndoneReasoning {
 }
 
 impl Store {
-    /// Undoes the newest compression of a session; with `wanted`, only the one with that summary
-    /// message, and with a `request`, once. `None`: there is no such session.
+    /// Undoes the newest compression of a session. With `wanted`, undoes it only if it has that
+    /// summary message; with a `request`, undoes once. `None`: there is no such session.
     pub async fn undo_newest_reasoning(
         &self,
         id: &ReasoningSessionId,

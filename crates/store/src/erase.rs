@@ -30,7 +30,7 @@ const BATCHES_AT_ONCE: i64 = 20;
 /// turns.
 const FOLLOWING: &str =
     "JOIN tasks AS d ON d.kind <> 'task' AND antiphon_origin_thread(d.agent_id, d.metadata) = k.id";
-/// SQL that joins the first messages of the turns of these background tasks.
+/// SQL that joins the first messages of the turns that run the tasks joined by [`FOLLOWING`].
 const INPUTS: &str = "JOIN messages AS q ON q.sequence_num = 0 AND q.metadata ? 'thread_id'
         AND (q.metadata ? 'assistant_message_id' OR q.metadata ? 'compaction_id')
         AND antiphon_origin_thread(q.thread_id, q.metadata) = k.id AND q.message_id LIKE 't____-%-q'

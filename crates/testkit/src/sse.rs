@@ -61,7 +61,7 @@ pub struct Transcript {
     pub events: Vec<Received>,
     /// Comments (`: open`, heartbeats), each with the number of events before it.
     pub comments: Vec<(usize, String)>,
-    /// How it ended; `None` while it is open, or if we closed it.
+    /// How the connection ended; `None` while it is open, or if we closed it.
     pub end: Option<StreamEnd>,
     /// The pause after which a draining gateway wants the client to reconnect.
     pub drained: Option<Duration>,
@@ -94,7 +94,7 @@ pub enum StreamEvent {
     Complete {
         message: String,
         position: Option<String>,
-        /// The text is what had arrived when its turn was stopped.
+        /// The text is the part that had arrived when its turn was stopped.
         is_stopped: bool,
     },
     /// The message was given up.

@@ -199,7 +199,7 @@ pub(super) async fn open(options: &GrowthBenchOptions) -> Result<Row> {
     let load = AnswerLoad {
         streams,
         rate: f64::from(chunks) / seconds as f64,
-        // One more than is sent, so the final chunk never arrives.
+        // The number of chunks is one more than is sent, so the final chunk never arrives.
         chunks: chunks + 1,
         text_bytes: 20,
         is_endless: false,

@@ -149,7 +149,7 @@ impl CommandQueue {
         })
     }
 
-    /// Notes that the task is no longer at this position in this state.
+    /// Notes that the task has left this position, where it was in this state.
     pub(super) fn leave(&mut self, position: Position, is_failed: bool) {
         self.moved.push_back((position, is_failed));
         if self.moved.len() > 2 * MOST_PENDING {

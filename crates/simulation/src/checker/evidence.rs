@@ -25,7 +25,7 @@ pub struct Evidence {
 /// What the checker may expect of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// Every process had time to finish, so what has not ended is lost.
+    /// Every process had time to finish, so everything that has not ended is lost.
     pub is_settled: bool,
     /// A message whose gaps were never open for longer than this, ms, must not fail for a gap.
     pub gap_safe_ms: i64,
@@ -45,7 +45,7 @@ pub struct Rules {
     /// Messages whose chunks were lost before they were stored: they may fail, be incomplete, or be
     /// missing.
     pub lost: BTreeSet<MessageKey>,
-    /// Threads that were erased at some time: what was published for them need not end.
+    /// Threads that were erased at some time: messages published for them need not end.
     pub erased: BTreeSet<ThreadId>,
     /// Batches that retention deleted: a turn that was to continue one forms its own batch.
     pub retired: BTreeSet<(ThreadId, i64)>,

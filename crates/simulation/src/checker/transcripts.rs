@@ -21,7 +21,7 @@ struct Shown {
     /// The client was disconnected since the last part arrived.
     was_cut: bool,
     ended: bool,
-    /// The position of its end, if the client was sent it.
+    /// The position of the message's end, if the client was sent it.
     position: Option<i64>,
 }
 

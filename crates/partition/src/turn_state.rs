@@ -200,8 +200,8 @@ pub(crate) struct Postponed {
 
 /// Maximum interval between two tries to start a turn that its agent cannot start yet, ms.
 const LOOK_AGAIN_MS: i64 = 5_000;
-/// This interval for a spent budget or a limit of turns: many agents may wait for the same budget
-/// or limit, for weeks.
+/// Maximum interval between two tries while a budget is spent or a limit of turns is reached, ms:
+/// many agents may wait for the same budget or limit, for weeks.
 const LOOK_AT_SHARED_LIMIT_MS: i64 = 15_000;
 
 impl Postponed {

@@ -179,7 +179,7 @@ pub(crate) struct CreateKey {
     /// Scopes that restrict the role, separated by commas: threads:read, threads:write,
     /// agents:read, tasks:write, agents:operate, agents:configure, audit:read, dead-letters:read,
     /// dead-letters:operate, keys:manage, fleet:read, fleet:operate, data:erase, data:export,
-    /// reasoning:read, reasoning:write, memory:read, memory:write.
+    /// data:import, reasoning:read, reasoning:write, memory:read, memory:write.
     #[arg(long, value_delimiter = ',')]
     pub(crate) scopes: Option<Vec<String>>,
     /// Tenant of the key; the default one without it.

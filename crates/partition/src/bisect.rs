@@ -19,7 +19,8 @@ use crate::action::Action;
 use crate::commit::Commit;
 use crate::timers::{TimerEnd, TimerWrite};
 use crate::types::{
-    AgentWrite, AuditWrite, Fallback, OutboxBatch, Outgoing, TaskWrite, TurnStatus, TurnWrite, UsageWrite,
+    AgentWrite, AuditWrite, Fallback, OpenTurn, OutboxBatch, Outgoing, TaskWrite, TurnStatus, TurnWrite,
+    UsageWrite,
 };
 
 /// Equal to [`model::ControlKind::name`].
@@ -57,6 +58,8 @@ pub enum CommitPart {
     Task(TaskWrite),
     /// A model call.
     Usage(UsageWrite),
+    /// An input that the commit itself opens.
+    Opened(OpenTurn),
 }
 
 impl CommitPart {
@@ -65,7 +68,7 @@ impl CommitPart {
         let first = match self {
             Self::Message(message) => Some(message),
             Self::Turn(turn) => turn.messages.first(),
-            Self::Task(_) | Self::Usage(_) => None,
+            Self::Task(_) | Self::Usage(_) | Self::Opened(_) => None,
         };
         first.map(|message| message.placement.position)
     }
@@ -88,12 +91,13 @@ impl CommitParts {
         }
     }
 
-    /// Splits off the tasks and model calls to try them alone, after the store has refused the
+    /// Splits off the tasks, inputs and model calls to try them alone, after the store has refused the
     /// rest. False: there is nothing more to split.
     pub fn take_rest_apart(&mut self) -> bool {
         let tasks = std::mem::take(&mut self.rest.tasks).into_iter().map(CommitPart::Task);
         let usage = std::mem::take(&mut self.rest.usage).into_iter().map(CommitPart::Usage);
-        self.untried = tasks.chain(usage).collect::<Vec<_>>().into_iter();
+        let opened = std::mem::take(&mut self.rest.opened).into_iter().map(CommitPart::Opened);
+        self.untried = tasks.chain(usage).chain(opened).collect::<Vec<_>>().into_iter();
         self.untried.len() > 0
     }
 
@@ -121,6 +125,7 @@ impl CommitParts {
             // A task or call needs nothing else: it is recognized when it is decided again.
             CommitPart::Task(task) => alone.tasks.push(task.clone()),
             CommitPart::Usage(usage) => alone.usage.push(usage.clone()),
+            CommitPart::Opened(open) => alone.opened.push(open.clone()),
             CommitPart::Turn(turn) => {
                 let write = turn.agent.and_then(|index| rest.agents.get(index));
                 alone.agents.extend(write.cloned());
@@ -135,6 +140,8 @@ impl CommitParts {
                 alone.timers = keep(&rest.timers, |timer| timer.armed_by() == Some(&turn.turn));
                 alone.usage = keep(&rest.usage, |usage| usage.turn == turn.turn);
                 alone.outbox = own_batch(turn, rest);
+                alone.opened = keep(&rest.opened, |open| follows(open, &turn.turn));
+                alone.tasks = keep(&rest.tasks, |task| continues(task, &turn.turn));
                 alone.turns.push(TurnWrite { agent: write.map(|_| 0), ..turn.clone() });
             }
         }
@@ -147,6 +154,8 @@ impl CommitParts {
         if let CommitPart::Turn(turn) = part {
             self.rest.timers.retain(|timer| timer.armed_by() != Some(&turn.turn));
             self.rest.usage.retain(|usage| usage.turn != turn.turn);
+            self.rest.opened.retain(|open| !follows(open, &turn.turn));
+            self.rest.tasks.retain(|task| !continues(task, &turn.turn));
             // The turn's own outbox batch is deleted: the batch that is written with the rest
             // contains it.
             self.rest.sent.extend(own_batch(&turn, &self.rest).map(|batch| batch.id));
@@ -173,6 +182,7 @@ impl CommitParts {
             CommitPart::Usage(usage) => {
                 self.dropped.push((format!("{} call {}", usage.answer, usage.number), detail));
             }
+            CommitPart::Opened(open) => self.dropped.push((open.opened.turn.to_string(), detail)),
             CommitPart::Turn(turn) => {
                 if let Some(batch) = &mut self.rest.outbox {
                     apply_refusal(batch, &turn.turn);
@@ -181,6 +191,8 @@ impl CommitParts {
                     }
                 }
                 self.rest.timers.retain(|timer| timer.armed_by() != Some(&turn.turn));
+                self.rest.opened.retain(|open| !follows(open, &turn.turn));
+                self.rest.tasks.retain(|task| !continues(task, &turn.turn));
                 // The turn's last message is its answer; a follow-up's answer was never shown.
                 let is_shown = !matches!(turn.on_refusal, Fallback::FollowUp(_));
                 let answer = turn.messages.last().filter(|_| is_shown);
@@ -275,7 +287,7 @@ pub fn apply_refusals(actions: &mut [Action], unstorable: &[(MessageKey, String)
 /// Removes the consequences of a refused turn from an outbox batch, because the turn has failed.
 fn apply_refusal(batch: &mut OutboxBatch, turn: &TurnId) {
     batch.outgoing.retain(|outgoing| match outgoing {
-        Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => !is_of(outgoing, turn),
+        Outgoing::Task(_) | Outgoing::Pause(_) => !is_of(outgoing, turn),
         Outgoing::TurnEnded(_) => true,
     });
     for outgoing in &mut batch.outgoing {
@@ -307,10 +319,19 @@ fn own_batch(turn: &TurnWrite, commit: &Commit) -> Option<OutboxBatch> {
 fn is_of(outgoing: &Outgoing, turn: &TurnId) -> bool {
     match outgoing {
         Outgoing::TurnEnded(ended) => ended.turn == *turn,
-        Outgoing::TurnOpened(opened) => opened.origin.turn() == Some(turn),
         Outgoing::Task(task) => task.origin.turn() == Some(turn),
         Outgoing::Pause(pause) => pause.turn == *turn,
     }
+}
+
+/// Whether the turn asked for this input.
+fn follows(open: &OpenTurn, turn: &TurnId) -> bool {
+    open.opened.origin.turn() == Some(turn)
+}
+
+/// Whether the task continues the turn.
+fn continues(task: &TaskWrite, turn: &TurnId) -> bool {
+    task.queued.task.origin.turn() == Some(turn)
 }
 
 /// Whether the audit row concerns the turn or its agent's write: they must be written together.

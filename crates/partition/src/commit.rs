@@ -52,6 +52,8 @@ pub struct Commit {
     pub audit: Vec<AuditWrite>,
     /// Timers that are set, fired or ended.
     pub timers: Vec<TimerWrite>,
+    /// Inputs that the commit itself opens: continuations and follow-ups.
+    pub opened: Vec<OpenTurn>,
     /// Published after this commit.
     pub outbox: Option<OutboxBatch>,
     /// Outbox batches that have been published.
@@ -88,6 +90,7 @@ impl Commit {
             ended_turns: Vec::new(),
             audit: Vec::new(),
             timers: Vec::new(),
+            opened: Vec::new(),
             outbox: None,
             sent: Vec::new(),
             checkpoint,
@@ -129,6 +132,7 @@ impl Commit {
             && self.audit.is_empty()
             && self.timers.is_empty()
             && self.usage.is_empty()
+            && self.opened.is_empty()
             && self.outbox.is_none()
             && self.sent.is_empty()
     }
@@ -140,6 +144,7 @@ impl Commit {
             + self.turns.iter().flat_map(|turn| &turn.messages).map(Message::size).sum::<usize>()
             + self.tasks.iter().map(|task| task.queued.task.size()).sum::<usize>()
             + self.failed_turns.iter().map(|failed| failed.opened.size()).sum::<usize>()
+            + self.opened.iter().map(|open| open.opened.size()).sum::<usize>()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use model::{AgentId, Metadata, ThreadId, TimerId, Timestamp, TurnId};
 
-use crate::types::Outgoing;
+use crate::types::NewWork;
 
 /// A pending timer as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub enum TimerVerdict {
     /// It fires: `outgoing` is sent in the commit that marks the timer.
     Fire {
         /// A turn for a follow-up, otherwise a task.
-        outgoing: Box<Outgoing>,
+        work: NewWork,
         /// Next occurrence of a schedule.
         next: Option<NextDue>,
     },
@@ -132,7 +132,7 @@ pub struct ArmedTimer {
 pub enum TimerWrite {
     /// Sets the timer.
     Arm(ArmedTimer),
-    /// It has fired; the turn or task that it fired is in the outbox of the same commit.
+    /// It has fired; the same commit has the turn or task that it fired.
     Fire {
         id: TimerId,
         /// Turn of a follow-up.

@@ -15,15 +15,18 @@ use std::sync::Arc;
 
 use model::{
     Chunk, ChunkKind, Command, DeadLetter, DeadLetterSource, Frame, IncomingChunk, Mark, MessageKey,
-    PartitionId, Position, Seq, ThreadId, TimerId, Timestamp, TokenKey, TurnId,
+    PartitionId, Position, Seq, Task, TaskOrigin, ThreadId, TimerId, Timestamp, TokenKey, TurnId,
 };
 use partition::{Commit, EntryBody, Incident, Lookup, Save, SpilledMessage, StreamEntry, Takeover};
 
 use crate::bug::PlantedBug;
-use crate::checker::turns::{Transition, TransitionKind, TurnPart, TurnRow, part_of};
+use crate::checker::turns::{Ordered, Transition, TransitionKind, TurnPart, TurnRow, is_follow_up, part_of};
 use crate::checker::{DeadLetterRow, Invariant, MessageRow, Violation};
 use crate::log::{Log, START};
 use turns::Tables;
+
+/// Ids of tasks that enter their queues later begin with this.
+pub(crate) const DELAYED: &str = "delayed";
 
 /// The row of a partition.
 #[derive(Debug, Default, Clone)]
@@ -105,6 +108,8 @@ pub(crate) struct Store {
     /// True if the store went back in time: the positions of tasks then differ from those whose
     /// answers are in the streams.
     pub(crate) is_undone: bool,
+    /// What commits gave to their own partitions, in the form of commands.
+    pub(crate) own_work: Vec<Ordered>,
     /// Marks of erased threads; true when the erasure is complete.
     erased: BTreeMap<ThreadId, bool>,
     /// All threads that were ever marked, even if the store has gone back to before the mark:
@@ -235,8 +240,10 @@ impl Store {
     pub(crate) fn apply(&mut self, commit: &Commit, log: &Log, time: i64, skew: i64) -> bool {
         let partition = commit.partition;
         self.commits += 1;
-        let tables = &mut self.tables[usize::from(partition.0)];
-        let applied = tables.apply(commit, START + time, skew, self.bug);
+        let (tables, erased) = (&mut self.tables[usize::from(partition.0)], &self.erased);
+        let is_erased = |thread: &ThreadId| erased.contains_key(thread);
+        self.own_work.extend(own_work(commit, time, is_erased));
+        let applied = tables.apply(commit, START + time, skew, self.bug, is_erased);
         self.turn_conflicts += u64::from(applied.is_stale);
         for key in applied.failed {
             self.end(&key, time);
@@ -484,7 +491,12 @@ impl Store {
             let is_asked = frame.token.as_ref().is_some_and(|received| token.matches(received));
             let tables = &self.tables[usize::from(partition.0)];
             let is_answered_again = self.is_undone && (run > 0 || tables.will_answer(&turn));
-            if !is_asked || is_answered_again || tables.run_is_over(&frame.thread, &turn, run) {
+            // The commit that opened the input was undone, and the input with it.
+            let is_unopened = self.is_undone
+                && (is_follow_up(&turn) || turn.as_str().contains("-h"))
+                && !self.own_work.iter().any(|own| is_of(&own.command, &turn));
+            if !is_asked || is_answered_again || is_unopened || tables.run_is_over(&frame.thread, &turn, run)
+            {
                 return true;
             }
         }
@@ -572,4 +584,27 @@ fn save_part(
     chunks.extend(part.chunks.iter().cloned());
     let whole = SpilledMessage { first_chunk: 0, chunks, ..part.clone() };
     spilled_messages.insert(part.key.clone(), (time, whole));
+}
+
+/// Inputs and tasks that the commit gives to its own partition, as commands at the place 0.
+fn own_work(commit: &Commit, at_ms: i64, is_erased: impl Fn(&ThreadId) -> bool) -> Vec<Ordered> {
+    let inputs = commit.opened.iter().map(|open| &open.opened).filter(|opened| !is_erased(&opened.thread));
+    let inputs = inputs.map(|opened| Command::Turn(Box::new(opened.clone())));
+    let tasks = commit.tasks.iter().map(|write| &write.queued.task);
+    let tasks = tasks.filter(|task| is_own(task) && !is_erased(&task.agent.thread()));
+    let partition = commit.partition;
+    let ordered = |command| Ordered { partition, seq: 0, at_ms, payload: bytes::Bytes::new(), command };
+    inputs.chain(tasks.map(|task| Command::Task(task.clone()))).map(ordered).collect()
+}
+
+/// True if the command opens the turn.
+fn is_of(command: &Command, turn: &TurnId) -> bool {
+    matches!(command, Command::Turn(opened) if opened.turn == *turn)
+}
+
+/// True for tasks that no publisher sends: continuations, and tasks of schedules and of timers.
+fn is_own(task: &Task) -> bool {
+    task.origin.continues().is_some()
+        || matches!(task.origin, TaskOrigin::Scheduled { .. })
+        || task.id.as_str().starts_with(DELAYED)
 }

@@ -8,8 +8,7 @@ use model::{
     Timestamp,
 };
 use partition::{
-    ArmedTimer, Commit, DueTimer, FailedTurn, Outgoing, PendingTimer, TimerEnd, TimerPage, TimerState,
-    TimerWrite,
+    ArmedTimer, Commit, DueTimer, FailedTurn, PendingTimer, TimerEnd, TimerPage, TimerState, TimerWrite,
 };
 use serde_json::{Map, Value};
 
@@ -216,7 +215,7 @@ impl Store {
                     None => (row.state, row.ended) = ("fired", Some(now)),
                 }
                 let decided_ms = self.timers.decided.get(id).map_or(now, |at| at.database_ms);
-                TimerStep::Fired { turn: turn.clone(), task: task_of(id, commit), due_ms, decided_ms }
+                TimerStep::Fired { turn: turn.clone(), task: task_of(id, row, commit), due_ms, decided_ms }
             }
             TimerWrite::Postpone { next, by, .. } => {
                 row.due = next.at.0;
@@ -373,14 +372,13 @@ impl Store {
     }
 }
 
-/// The task that a commit sends for this timer.
-fn task_of(timer: &TimerId, commit: &Commit) -> Option<model::TaskId> {
-    let outgoing = commit.outbox.iter().flat_map(|batch| &batch.outgoing);
-    outgoing.into_iter().find_map(|outgoing| match outgoing {
-        Outgoing::Task(task) if timer.kind() == TimerKind::Schedule => {
-            task.id.as_str().starts_with(&format!("{timer}-")).then(|| task.id.clone())
-        }
-        Outgoing::Task(task) if timer.kind() == TimerKind::Task => Some(task.id.clone()),
-        _ => None,
-    })
+/// The task that a commit adds for this timer.
+fn task_of(timer: &TimerId, row: &TimerRow, commit: &Commit) -> Option<model::TaskId> {
+    let delayed = row.body.get("task").and_then(|task| task.get("id")?.as_str());
+    let is_its = |task: &&model::Task| match timer.kind() {
+        TimerKind::Schedule => task.id.as_str().starts_with(&format!("{timer}-")),
+        TimerKind::Task => task.agent == row.agent && Some(task.id.as_str()) == delayed,
+        TimerKind::FollowUp => false,
+    };
+    commit.tasks.iter().map(|write| &write.queued.task).find(is_its).map(|task| task.id.clone())
 }

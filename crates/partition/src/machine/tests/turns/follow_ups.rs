@@ -493,18 +493,18 @@ fn a_new_owner_fires_what_it_finds() {
 #[test]
 fn a_new_owner_asks_before_it_commits_a_follow_up() {
     let (script, id) = begun();
-    let log = script.log.clone();
     let start = script.last_start();
     for is_wanted in [true, false] {
-        let mut next = TurnScript::with(quiet(), next_takeover(&script));
+        let takeover = next_takeover(&script);
+        assert_eq!(takeover.open_turns.len(), 1);
+        let mut next = TurnScript::new();
         next.auto = false;
-        let entries = log.iter().filter(|entry| entry.seq > next_takeover(&script).checkpoint).cloned();
-        next.handle(Input::Entries { entries: entries.collect(), room: 1_000 });
-        let verdicts = next.checks.drain(..).map(|key| (key, CommandVerdict::New)).collect();
-        next.handle(Input::Checked(verdicts));
+        next.machine = Partition::new(takeover, quiet(), 7, T0);
         next.seq = script.seq;
-        next.starts.clear();
+        // Its workflow answers the previous owner's request.
         next.say_as(&start, 0, 0, &["there?!"]);
+        next.handle(Input::CaughtUp(true));
+        assert!(next.last_start().is_adopted);
         assert!(next.commits.iter().all(|commit| commit.turns.is_empty()), "it may not be wanted any more");
         let started = if is_wanted { Started::Requested(next.rules) } else { Started::Superseded("message") };
         next.auto = true;

@@ -14,6 +14,9 @@ use crate::due_timer::{DueTimer, TimerState};
 use crate::timers::{NextDue, TimerDecision, TimerEnd, TimerVerdict};
 use crate::types::NewWork;
 
+/// Cause of the end of a delayed task whose agent has had a task with the same id meanwhile.
+const DUPLICATE: &str = "duplicate";
+
 /// Decides a timer; `found` is its stored state. Invalid data is added to `complaints`, for the
 /// log.
 pub fn decide_timer(id: TimerId, found: Option<DueTimer>, complaints: &mut Vec<String>) -> TimerDecision {
@@ -99,6 +102,9 @@ fn arming(settings: &Map<String, Value>) -> Metadata {
 }
 
 fn delayed_task(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
+    if timer.is_taken {
+        return end(TimerEnd::Cancelled, DUPLICATE);
+    }
     match task_of(timer) {
         Some(task) => TimerVerdict::Fire { work: NewWork::Task(task), next: None },
         None => {

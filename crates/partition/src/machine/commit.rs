@@ -10,9 +10,9 @@ use model::{
 use super::Partition;
 use super::new_work::without_work_of;
 use crate::action::{Action, MachineReport, MessageEnded};
-use crate::bisect::withhold;
 use crate::commit::Commit;
 use crate::committing::{EndedInput, InFlight, InFlightCommit, refused_size};
+use crate::isolate::withhold;
 use crate::messages::Slot;
 use crate::open::OpenMessage;
 use crate::timers::TimerWrite;
@@ -60,7 +60,7 @@ impl Partition {
         let (timers, fired) = self.timers.take_writes();
         commit.timers.extend(timers);
         fired.into_iter().for_each(|work| self.add_new_work(work, &mut commit));
-        commit.usage.extend(self.table.late.take_usage());
+        self.table.late.take_usage().into_iter().for_each(|used| commit.add_usage(used));
         commit.outbox = self.outbox(outgoing);
         commit.checkpoint = self.reading.low().max(self.committing.checkpoint);
         commit.position_high_water = self.committing.positions.high_water();

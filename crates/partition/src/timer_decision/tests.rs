@@ -32,6 +32,7 @@ fn timer() -> DueTimer {
         backoff_until: Some(NOW.plus_ms(-1)),
         real_input: Some((Position::from_stored(90), NOW.plus_ms(-60_000), Metadata::EMPTY)),
         is_history_gone: false,
+        is_taken: false,
         is_erased: false,
         fired_since_real_input: 0,
         fired_at: Vec::new(),
@@ -186,6 +187,8 @@ fn a_delayed_task_is_sent_as_it_was_put() {
     };
     assert_eq!((task.id.as_str(), &*task.content, &task.origin), ("k1", "later", &TaskOrigin::SENT));
     assert_eq!(task.metadata.get("a"), Some(&json!(1.0)));
+    let taken = DueTimer { is_taken: true, ..delayed.clone() };
+    assert_eq!(verdict(taken), end(TimerEnd::Cancelled, "duplicate"), "its id is used once");
     let spoilt = DueTimer { body: metadata(json!({"task": {"id": "k1"}})), ..delayed };
     assert_eq!(verdict(spoilt), end(TimerEnd::Refused, "unreadable"));
 }

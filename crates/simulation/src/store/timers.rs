@@ -288,6 +288,8 @@ impl Store {
             real_input: thread.as_ref().and_then(|thread| self.real_input(thread)),
             is_history_gone: thread.as_ref().is_some_and(|thread| self.is_history_gone(thread, row)),
             is_erased: thread.as_ref().is_some_and(|thread| self.is_erased(thread)),
+            is_taken: delayed_task(row)
+                .is_some_and(|task| self.tables[number].knows_task(&row.agent, &task)),
             fired_since_real_input: 0,
             fired_at: Vec::new(),
             schedule: self.timers.schedules.get(id).cloned(),
@@ -373,12 +375,17 @@ impl Store {
     }
 }
 
+/// The id of the task that enters its queue when the timer is due.
+fn delayed_task(row: &TimerRow) -> Option<model::TaskId> {
+    model::TaskId::parse(row.body.get("task")?.get("id")?.as_str()?).ok()
+}
+
 /// The task that a commit adds for this timer.
 fn task_of(timer: &TimerId, row: &TimerRow, commit: &Commit) -> Option<model::TaskId> {
-    let delayed = row.body.get("task").and_then(|task| task.get("id")?.as_str());
+    let delayed = delayed_task(row);
     let is_its = |task: &&model::Task| match timer.kind() {
         TimerKind::Schedule => task.id.as_str().starts_with(&format!("{timer}-")),
-        TimerKind::Task => task.agent == row.agent && Some(task.id.as_str()) == delayed,
+        TimerKind::Task => task.agent == row.agent && Some(&task.id) == delayed.as_ref(),
         TimerKind::FollowUp => false,
     };
     commit.tasks.iter().map(|write| &write.queued.task).find(is_its).map(|task| task.id.clone())

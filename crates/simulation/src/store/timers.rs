@@ -288,8 +288,7 @@ impl Store {
             real_input: thread.as_ref().and_then(|thread| self.real_input(thread)),
             is_history_gone: thread.as_ref().is_some_and(|thread| self.is_history_gone(thread, row)),
             is_erased: thread.as_ref().is_some_and(|thread| self.is_erased(thread)),
-            is_taken: delayed_task(row)
-                .is_some_and(|task| self.tables[number].knows_task(&row.agent, &task)),
+            is_taken: delayed_task(row).is_some_and(|task| self.tables[number].knows_task(&row.agent, &task)),
             fired_since_real_input: 0,
             fired_at: Vec::new(),
             schedule: self.timers.schedules.get(id).cloned(),

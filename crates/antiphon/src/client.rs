@@ -10,6 +10,7 @@ mod arguments;
 mod awaited;
 mod description;
 mod exported;
+mod imported;
 mod refusal;
 mod request;
 mod show;

@@ -43,11 +43,13 @@ pub enum Permission {
     EraseData,
     /// Export all threads of the tenant.
     ExportData,
+    /// Import threads into the tenant.
+    ImportData,
 }
 
 impl Permission {
     /// The list of all permissions.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::ReadThreads,
         Self::WriteThreads,
         Self::ReadAgents,
@@ -66,6 +68,7 @@ impl Permission {
         Self::OperateFleet,
         Self::EraseData,
         Self::ExportData,
+        Self::ImportData,
     ];
 
     /// Name as a scope.
@@ -89,6 +92,7 @@ impl Permission {
             Self::OperateFleet => "fleet:operate",
             Self::EraseData => "data:erase",
             Self::ExportData => "data:export",
+            Self::ImportData => "data:import",
         }
     }
 

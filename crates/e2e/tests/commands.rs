@@ -4,6 +4,7 @@ mod budgets;
 mod compactions;
 mod foreign_threads;
 mod imports_of_erased;
+pub(crate) mod imports_over_api;
 mod memory;
 mod messages;
 mod timer_acts;

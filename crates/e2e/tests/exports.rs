@@ -8,7 +8,7 @@ use testkit::http;
 use tokio::time::timeout;
 
 use crate::api_client::scripted;
-use crate::fixture::{Fixture, api_url};
+use crate::fixture::{Fixture, api_url, resident_bytes};
 
 /// Larger than what is under way between a gateway and a client that does not read.
 const MESSAGES: i64 = 4_000;
@@ -30,9 +30,7 @@ impl Fixture {
 
     /// Resident memory of the gateway, bytes.
     async fn gateway_bytes(&self) -> u64 {
-        let metrics = http::get(self.fleet.gateways[0].metrics_addr(), "/metrics").await.unwrap().text;
-        let line = metrics.lines().find_map(|line| line.strip_prefix("process_resident_memory_bytes "));
-        line.unwrap().trim().parse::<f64>().unwrap() as u64
+        resident_bytes(self.fleet.gateways[0].metrics_addr()).await
     }
 }
 

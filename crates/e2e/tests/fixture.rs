@@ -246,10 +246,22 @@ impl LoneGateway {
         Self { fleet: Fleet::start(options).await.unwrap(), _nats: nats }
     }
 
+    /// Resident memory in bytes.
+    pub(crate) async fn resident_bytes(&self) -> u64 {
+        resident_bytes(self.fleet.gateways[0].metrics_addr()).await
+    }
+
     /// The variable with which commands reach it.
     pub(crate) fn env(&self) -> (String, String) {
         api_url(self.fleet.gateways[0].http_addr())
     }
+}
+
+/// Resident memory in bytes of the process with these metrics.
+pub(crate) async fn resident_bytes(metrics: std::net::SocketAddr) -> u64 {
+    let metrics = testkit::http::get(metrics, "/metrics").await.unwrap().text;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("process_resident_memory_bytes "));
+    line.unwrap().trim().parse::<f64>().unwrap() as u64
 }
 
 /// Two workers named `worker-0` and `worker-1`, and a gateway.

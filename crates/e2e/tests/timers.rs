@@ -90,7 +90,7 @@ async fn a_schedule_writes_into_the_thread_where_people_talk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn follow_ups_are_put_off_cancelled_and_explained() {
+async fn follow_ups_are_snoozed_cancelled_and_explained() {
     let fixture = Fixture::new().await;
     let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
     let by_default = json!({"trigger_type": "question_unanswered", "after_seconds": 3_600});

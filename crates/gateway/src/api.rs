@@ -18,6 +18,7 @@ pub(crate) mod follow_ups;
 pub(crate) mod forks;
 pub(crate) mod heartbeats;
 pub(crate) mod history;
+pub(crate) mod imports;
 pub(crate) mod incidents;
 pub(crate) mod keys;
 pub(crate) mod memory;

@@ -37,10 +37,14 @@ pub(crate) struct Backend {
     pub(crate) settings_cache: Arc<SettingsCache>,
     /// Places for exports, which read much.
     exports: Arc<Semaphore>,
+    /// Places for imports, which hold parts of threads in memory.
+    imports: Arc<Semaphore>,
 }
 
 /// Maximum number of exports that run in a gateway.
 const MAX_EXPORTS: usize = 4;
+/// Maximum number of imports that run in a gateway.
+const MAX_IMPORTS: usize = 2;
 
 /// What a backend is made of.
 pub(crate) struct BackendParts {
@@ -61,6 +65,7 @@ impl Backend {
         let BackendParts { id, bus, store, clock, count, limits, drain, drain_time, embeddings } = parts;
         let (replica, settings_cache) = (Replica::default(), Arc::default());
         let exports = Arc::new(Semaphore::new(MAX_EXPORTS));
+        let imports = Arc::new(Semaphore::new(MAX_IMPORTS));
         Self {
             id,
             bus,
@@ -74,6 +79,7 @@ impl Backend {
             clock,
             settings_cache,
             exports,
+            imports,
         }
     }
 
@@ -85,6 +91,11 @@ impl Backend {
     /// The places for exports.
     pub(crate) fn exports(&self) -> Arc<Semaphore> {
         Arc::clone(&self.exports)
+    }
+
+    /// The places for imports.
+    pub(crate) fn imports(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.imports)
     }
 
     pub(crate) fn store(&self) -> &Store {

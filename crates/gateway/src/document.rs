@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::api::protocols::{agui, completions, models, responses, ui_message};
 use crate::api::{
     agents, audit, batches, budgets, context, dead_letters, delayed_tasks, docs, erasures, events, exports,
-    failed_turns, follow_ups, forks, heartbeats, history, incidents, keys, memory, messages, notes,
+    failed_turns, follow_ups, forks, heartbeats, history, imports, incidents, keys, memory, messages, notes,
     reasoning, schedules, service_info, signing_keys, tasks, tenants, threads, tickets, tool_incidents,
     turns, usage,
 };
@@ -52,6 +52,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         erasures::operations(),
         events::operations(),
         exports::operations(),
+        imports::operations(),
         failed_turns::operations(),
         follow_ups::operations(),
         forks::operations(),

@@ -44,6 +44,7 @@ mod row_security;
 mod statement;
 mod store;
 mod takeover;
+mod thread_imports;
 mod thread_version;
 mod timers;
 mod turn_limits;
@@ -71,7 +72,7 @@ pub use erasures::{
     ErasureState, MAX_OPEN_ERASURES, NewErasure,
 };
 pub use error::{Disposition, StoreError};
-pub use export_import::{CompactionImport, ImportOutcome, ImportRefusal, IndexedMessage};
+pub use export_import::IndexedMessage;
 pub use fact_vectors::{FactToEmbed, VectorTables, lay_out_vectors};
 pub use facts::{
     AnswerFact, FactCommand, FactFilter, FactOutcome, FactRow, FactScope, FoundFact, NewFact, NotedFact,
@@ -92,5 +93,8 @@ pub use repair::{NumberFault, RowRepair};
 pub use replica::{Replica, ReplicaState};
 pub use retention::RetainedThread;
 pub use store::Store;
+pub use thread_imports::{
+    ImportAct, ImportOutcome, ImportRefusal, ImportedRows, RefusalReason, RefusedItem, ThreadImport,
+};
 pub use thread_version::ThreadVersion;
 pub use turn_limits::{HeldTurns, LimitedTurn};

@@ -7,9 +7,9 @@ use batches::retention::BatchSize;
 use batches::{Compaction, Context, EstimatingCounter, Item};
 use model::{BatchType, Position, Timestamp};
 use serde_json::json;
-use store::{ContextWanted, Gate, ImportOutcome, Range, RowRepair, StartContext, Store, ThreadVersion};
+use store::{ContextWanted, Gate, Range, RowRepair, StartContext, Store, ThreadVersion};
 
-use crate::fixture::{Database, Owner, message, thread};
+use crate::fixture::{Database, Owner, import_batches, message, thread};
 use crate::values::{agent, at, finishes, turn};
 
 /// Stores turns of four messages each in `t`: batches 10, 20, …
@@ -195,8 +195,8 @@ async fn what_is_known_of_a_thread_ends_with_every_other_change() {
     let before = start_knowing(&store, None).await.1.version;
     let moved = |item: Item| Item { position: at(item.position.get() + 25), batch_id: at(35), ..item };
     let items: Vec<_> = whole.into_iter().map(Item::from).take(4).map(moved).collect();
-    let outcome = store.import_batches(&thread("t"), &items, &[at(30)]).await.unwrap();
-    assert_eq!(outcome, ImportOutcome::Stored(4));
+    let outcome = import_batches(&store, &thread("t"), &items, &[at(30)]).await;
+    assert_eq!(outcome, 4);
     let (read, now) = is_false(before).await;
     assert_eq!(read, [40, 38, 37, 36, 35, 32, 31, 30, 23, 22, 21, 20]);
     // A message is repaired.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use batches::Item;
 use model::{
     BatchType, DeadLetter, DeadLetterSource, FailedMessage, Message, MessageFailure, MessageId, MessageKey,
     Metadata, PartitionCount, PartitionId, Placement, Position, RejectedEntry, Role, Seq, ThreadId,
@@ -9,7 +10,10 @@ use model::{
 };
 use partition::Commit;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
-use store::{Applied, CommitError, CommitWriter, Committed, Grant, Store, StoreConfig, Submission};
+use store::{
+    Applied, CommitError, CommitWriter, Committed, Grant, ImportOutcome, NewThread, Store, StoreConfig,
+    Submission, ThreadImport,
+};
 
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 pub(crate) const INCARNATION: &str = "stream-1";
@@ -170,6 +174,30 @@ pub(crate) fn commit(partition: PartitionId, epoch: u64) -> Commit {
 
 pub(crate) fn thread(id: &str) -> ThreadId {
     ThreadId::parse(id).unwrap()
+}
+
+/// Imports batches into a thread, which is created unless it exists, and returns how many messages
+/// are new.
+pub(crate) async fn import_batches(
+    store: &Store,
+    thread: &ThreadId,
+    items: &[Item],
+    beside: &[Position],
+) -> u64 {
+    let metadata = Metadata::EMPTY;
+    let import = ThreadImport {
+        thread: thread.clone(),
+        named: Some(NewThread { thread: thread.clone(), agent: None, policy: None, metadata }),
+        items: items.to_vec(),
+        beside: beside.to_vec(),
+        last_number: None,
+        compactions: Vec::new(),
+        follow_ups: Vec::new(),
+    };
+    match store.import_thread(&import, None).await.unwrap() {
+        ImportOutcome::Stored(rows) => rows.messages,
+        ImportOutcome::Refused(refusal) => panic!("{refusal:?}"),
+    }
 }
 
 pub(crate) fn key(thread: &str, message: &str) -> MessageKey {

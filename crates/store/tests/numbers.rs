@@ -4,9 +4,9 @@ use batches::Item;
 use batches::retention::BatchSize;
 use model::{CommandId, Position};
 use partition::Commit;
-use store::{Committed, ImportOutcome, NewThread, Range, Store};
+use store::{Committed, Range, Store};
 
-use crate::fixture::{Database, Owner, message, thread};
+use crate::fixture::{Database, Owner, import_batches, message, thread};
 use crate::values::{at, finishes, turn};
 
 const NUMBERS: &str = "SELECT number FROM messages WHERE thread_id = 't' ORDER BY position";
@@ -33,10 +33,6 @@ async fn numbers(database: &Database) -> Vec<Option<u64>> {
 
 async fn last_number(database: &Database) -> i64 {
     database.number("SELECT last_number FROM threads WHERE thread_id = 't'").await
-}
-
-fn named(of: &str) -> NewThread {
-    NewThread { thread: thread(of), agent: None, policy: None, metadata: model::Metadata::EMPTY }
 }
 
 fn from_to(first: u64, last: u64) -> Vec<Option<u64>> {
@@ -148,24 +144,20 @@ async fn imported_numbers_stay_where_they_fit() {
     assert_eq!(items.iter().map(|item| item.number).collect::<Vec<_>>(), from_to(1, 12));
     items.iter_mut().for_each(|item| item.number = item.number.map(|number| number + 100));
     let (database, store) = Database::new(1).await;
-    store.import_thread(&named("t")).await.unwrap();
-    assert_eq!(store.import_batches(&thread("t"), &items[..4], &[]).await.unwrap(), ImportOutcome::Stored(4));
+    assert_eq!(import_batches(&store, &thread("t"), &items[..4], &[]).await, 4);
     let mut tangled = items[4..].to_vec();
     tangled[3].position = Position::from_stored(40);
     tangled[3].batch_id = at(20);
-    assert_eq!(
-        store.import_batches(&thread("t"), &tangled[..4], &[]).await.unwrap(),
-        ImportOutcome::Stored(4)
-    );
+    assert_eq!(import_batches(&store, &thread("t"), &tangled[..4], &[]).await, 4);
     tangled.iter_mut().skip(4).zip(0..).for_each(|(item, more)| item.number = Some(107 + more));
     assert_eq!(numbers(&database).await, from_to(101, 108));
     assert_eq!(last_number(&database).await, 108);
     // The repeated import changes nothing.
-    assert_eq!(store.import_batches(&thread("t"), &items[..4], &[]).await.unwrap(), ImportOutcome::Stored(0));
+    assert_eq!(import_batches(&store, &thread("t"), &items[..4], &[]).await, 0);
     // This import uses the general statement: the batch lies between messages of another batch, and
     // its numbers are taken.
-    let outcome = store.import_batches(&thread("t"), &tangled[4..], &[at(20)]).await.unwrap();
-    assert_eq!(outcome, ImportOutcome::Stored(4));
+    let outcome = import_batches(&store, &thread("t"), &tangled[4..], &[at(20)]).await;
+    assert_eq!(outcome, 4);
     let of_last = "SELECT (min(number) + max(number))::bigint FROM messages WHERE batch_id = 30";
     assert_eq!(database.number(of_last).await, 109 + 112);
     assert_eq!(database.number("SELECT count(DISTINCT number) FROM messages").await, 12);
@@ -183,10 +175,9 @@ async fn imported_numbers_between_others_stay() {
     items[3].number = Some(8);
     items[4..].iter_mut().zip(4..).for_each(|(item, number)| item.number = Some(number));
     let (database, store) = Database::new(1).await;
-    store.import_thread(&named("t")).await.unwrap();
     for (batch, beside) in [(&items[..4], vec![]), (&items[4..], vec![at(10)])] {
-        let outcome = store.import_batches(&thread("t"), batch, &beside).await.unwrap();
-        assert_eq!(outcome, ImportOutcome::Stored(4));
+        let outcome = import_batches(&store, &thread("t"), batch, &beside).await;
+        assert_eq!(outcome, 4);
     }
     assert_eq!((numbers(&database).await, last_number(&database).await), (from_to(1, 8), 8));
 }

@@ -7,9 +7,9 @@ use batches::{Item, RetentionRules};
 use model::{Bucket, CommandId, Position, Timestamp};
 use partition::{CommandKey, CommandVerdict};
 use serde_json::json;
-use store::{CleanupKind, CleanupLimit, ImportOutcome, NewThread, Range, Store};
+use store::{CleanupKind, CleanupLimit, Range, Store};
 
-use crate::fixture::{Database, Owner, key, metadata, thread};
+use crate::fixture::{Database, Owner, import_batches, key, metadata, thread};
 use crate::values::{agent, at, finishes, turn};
 
 /// Turns of four messages in `t`: batches 10, 20, … The inputs of the first and the third are
@@ -54,21 +54,13 @@ async fn what_was_imported_is_as_old_as_its_import() {
     let mut items: Vec<Item> = rows.into_iter().map(Item::from).collect();
     items.iter_mut().for_each(|item| item.created_at = Timestamp(1_704_067_200_000));
     let (database, store) = Database::new(2).await;
-    let (t, agent) = (thread("t"), None);
-    store
-        .import_thread(&NewThread { thread: t.clone(), agent, policy: None, metadata: metadata(json!({})) })
-        .await
-        .unwrap();
+    let t = thread("t");
     let ages = async |name: &str| -> Vec<bool> {
         let now = store.database_time().await.unwrap().0;
         let index = store.retention_index(&thread(name), Position::MAX, 100).await.unwrap();
         index.iter().map(|place| now - place.at.0 < 60_000).collect()
     };
-    assert_eq!(
-        store.import_batches(&t, &items[..4], &[]).await.unwrap(),
-        ImportOutcome::Stored(4),
-        "by the statement for a thread's end"
-    );
+    assert_eq!(import_batches(&store, &t, &items[..4], &[]).await, 4, "by the statement for a thread's end");
     assert_eq!(ages("t").await, [true; 4]);
     assert!(store.oldest_ms(&t).await.unwrap() < Some(60_000));
 
@@ -77,10 +69,10 @@ async fn what_was_imported_is_as_old_as_its_import() {
     database.execute("UPDATE messages SET imported_at = imported_at - interval '1 day'").await;
     let mut tangled = items[4..8].to_vec();
     tangled[3].position = Position::from_stored(40);
-    assert_eq!(store.import_batches(&t, &items[..4], &[]).await.unwrap(), ImportOutcome::Stored(0));
-    assert_eq!(store.import_batches(&t, &tangled, &[]).await.unwrap(), ImportOutcome::Stored(4));
-    let outcome = store.import_batches(&t, &items[8..], &[at(20)]).await.unwrap();
-    assert_eq!(outcome, ImportOutcome::Stored(4), "by the general statement");
+    assert_eq!(import_batches(&store, &t, &items[..4], &[]).await, 0);
+    assert_eq!(import_batches(&store, &t, &tangled, &[]).await, 4);
+    let outcome = import_batches(&store, &t, &items[8..], &[at(20)]).await;
+    assert_eq!(outcome, 4, "by the general statement");
     let mut young = ages("t").await;
     young.sort_unstable();
     assert_eq!(young, [[false; 4].as_slice(), &[true; 8]].concat());

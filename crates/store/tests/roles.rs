@@ -2,9 +2,17 @@
 //! must not have.
 
 use auth::{AccessRole, StoredKey, TenantName};
-use model::{AgentId, CommandId, Metadata, PartitionCount, Position, Tenant, ThreadId};
+use batches::Item;
+use batches::compaction::{Compaction, Provenance, Strategy};
+use model::{
+    AgentId, BatchType, CommandId, MessageId, Metadata, PartitionCount, Position, Role, Tenant, ThreadId,
+    Timestamp,
+};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
-use store::{DeadLetterId, NewThread, ReplayClaim, SigningKey, Store, StoreConfig, TenantScope};
+use store::{
+    DeadLetterId, ImportAct, ImportOutcome, ImportRefusal, ImportedRows, NewThread, RefusalReason,
+    RefusedItem, ReplayClaim, SigningKey, Store, StoreConfig, TenantScope, ThreadImport,
+};
 
 use crate::fixture::Database;
 
@@ -245,6 +253,120 @@ async fn a_gateway_does_its_work_under_its_role() {
     let all = connected(&database, "gateway", TenantScope::All).await;
     assert_eq!(all.partition_count().await.unwrap(), PartitionCount::new(2).ok());
     assert!(all.agents(None, None, 10).await.unwrap().is_empty());
+}
+
+/// A batch of one message.
+fn item() -> Item {
+    Item {
+        position: Position::from_stored(10),
+        message_id: MessageId::parse("m1").unwrap(),
+        batch_id: Position::from_stored(10),
+        number: Some(1),
+        sequence_num: 0,
+        batch_type: BatchType::SystemTrigger,
+        role: Role::Assistant,
+        content: "text".to_owned(),
+        tool_calls: None,
+        tool_call_id: None,
+        metadata: Metadata::EMPTY,
+        token_count: None,
+        created_at: Timestamp(1_704_067_200_000),
+        started_at: None,
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_imports_only_into_its_tenant_and_says_who() {
+    let (database, _owner) = laid_out().await;
+    let store = connected(&database, "gateway", TenantScope::Nothing).await;
+    let acme = store.for_tenant(Some(Tenant::parse("acme").unwrap()));
+    let of = |tenant: &str, agent: Option<&str>| {
+        let thread = ThreadId::of_tenant(Some(&Tenant::parse(tenant).unwrap()), "new").unwrap();
+        let agent = agent.map(|agent| AgentId::parse(agent).unwrap());
+        let named = NewThread { thread: thread.clone(), agent, policy: None, metadata: Metadata::EMPTY };
+        ThreadImport {
+            thread,
+            named: Some(named),
+            items: vec![item()],
+            beside: Vec::new(),
+            last_number: None,
+            compactions: Vec::new(),
+            follow_ups: Vec::new(),
+        }
+    };
+    let act = ImportAct { command: command(), actor: "ann".to_owned() };
+    for (what, act) in
+        [(of("beta", None), Some(&act)), (of("acme", Some("beta~a")), Some(&act)), (of("acme", None), None)]
+    {
+        let refused = acme.import_thread(&what, act).await.unwrap_err();
+        assert!(refused.to_string().contains("a tenant imports only into itself"), "{refused}");
+    }
+    assert_eq!(database.number("SELECT count(*) FROM messages").await, 0);
+    for new in [1, 0] {
+        let stored = ImportedRows { is_new_thread: new > 0, messages: new, ..ImportedRows::default() };
+        let outcome = acme.import_thread(&of("acme", None), Some(&act)).await.unwrap();
+        assert_eq!(outcome, ImportOutcome::Stored(stored));
+    }
+    let log = "SELECT count(*) FROM audit_log WHERE action = 'import_thread' AND actor = 'ann' AND subject_id = 'acme~new'";
+    assert_eq!(database.number(log).await, 1);
+    // The functions that it consists of have the rights of their caller.
+    let mut session = session(&database, "gateway").await;
+    sqlx::raw_sql("SET antiphon.tenant = 'acme'").execute(&mut session).await.unwrap();
+    let compaction = "SELECT antiphon_import_compaction(0::smallint, 'acme~new', 5, 5, '{}', NULL, 'age', '{}', NULL, NULL, 5)";
+    for sql in
+        [compaction, "INSERT INTO messages SELECT * FROM messages", "UPDATE messages SET content = 'x'"]
+    {
+        refused(&mut session, sql).await;
+    }
+}
+
+/// What is refused leaves nothing of its thread behind.
+#[tokio::test]
+async fn a_refused_import_writes_nothing() {
+    let (database, store) = Database::new(1).await;
+    let compaction = |id: i64| Compaction {
+        id: Position::from_stored(id),
+        through: Position::from_stored(10),
+        kept: Vec::new(),
+        summary: None,
+        strategy: Strategy::Age,
+        provenance: Provenance::default(),
+        previous: None,
+        counts_from: Position::from_stored(id),
+        undone_at: None,
+    };
+    let thread = ThreadId::parse("t").unwrap();
+    let named = NewThread { thread: thread.clone(), agent: None, policy: None, metadata: Metadata::EMPTY };
+    let import = |compactions| ThreadImport {
+        thread: thread.clone(),
+        named: Some(named.clone()),
+        items: vec![item()],
+        beside: Vec::new(),
+        last_number: Some(7),
+        compactions,
+        follow_ups: Vec::new(),
+    };
+    let future = Position::from_stored(i64::MAX - 1);
+    for (compactions, at, why) in [
+        (vec![compaction(20), compaction(15)], Position::from_stored(15), RefusalReason::Before),
+        (vec![compaction(20), compaction(i64::MAX - 1)], future, RefusalReason::Future),
+    ] {
+        let outcome = store.import_thread(&import(compactions), None).await.unwrap();
+        let refusal = ImportRefusal { item: RefusedItem::Compaction(at), why };
+        assert_eq!(outcome, ImportOutcome::Refused(refusal));
+        for table in ["threads", "messages", "compactions"] {
+            assert_eq!(database.number(&format!("SELECT count(*) FROM {table}")).await, 0, "{table}");
+        }
+    }
+    let stored = ImportedRows { is_new_thread: true, messages: 1, compactions: 1, ..ImportedRows::default() };
+    let outcome = store.import_thread(&import(vec![compaction(20)]), None).await.unwrap();
+    assert_eq!(outcome, ImportOutcome::Stored(stored));
+    assert_eq!(database.number("SELECT last_number FROM threads").await, 7);
+    database.execute("INSERT INTO erased_threads (bucket, thread_id, actor) SELECT bucket, thread_id, 'x' FROM threads").await;
+    let outcome = store.import_thread(&import(Vec::new()), None).await.unwrap();
+    let batch = RefusedItem::Batch { batch: Position::from_stored(10), message: None };
+    let refusal = ImportRefusal { item: batch, why: RefusalReason::Erased };
+    assert_eq!(outcome, ImportOutcome::Refused(refusal));
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ pub(crate) fn written(row: &FollowUpRow) -> Map<String, Value> {
 ///
 /// # Errors
 /// The line is no follow-up of this thread.
-pub fn read(thread: &ThreadId, row: Map<String, Value>) -> Result<FollowUpRow, String> {
+pub(crate) fn read(thread: &ThreadId, row: Map<String, Value>) -> Result<FollowUpRow, String> {
     let line: FollowUpLine =
         serde_json::from_value(Value::Object(row)).map_err(|error| wrong(thread, &error))?;
     let timer = TimerId::parse(&line.follow_up_id).map_err(|error| wrong(thread, &error))?;
@@ -54,6 +54,9 @@ pub fn read(thread: &ThreadId, row: Map<String, Value>) -> Result<FollowUpRow, S
     let armed_at = line.body.get("armed_position");
     if armed_at.is_some_and(|at| at.as_str().is_none_or(|text| text.parse::<i64>().is_err())) {
         return Err(wrong(thread, &"armed_position must be a position, as text"));
+    }
+    if line.decided_by.as_deref().is_some_and(|by| by.contains('\0')) {
+        return Err(wrong(thread, &"decided_by holds a NUL character"));
     }
     let turn = line.turn_id.as_deref().map(TurnId::parse).transpose();
     Ok(FollowUpRow {

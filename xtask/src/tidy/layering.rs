@@ -39,7 +39,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("store", &["model", "auth", "batches", "reasoning", "recall", "scheduling", "partition", "runtime"]),
     ("bus", &["model", "wire", "runtime"]),
     ("erasing", &["model", "wire", "store", "bus"]),
-    ("transfer", &["model", "batches", "store", "runtime"]),
+    ("transfer", &["model", "batches", "wire", "store", "runtime"]),
     ("runtime", &[]),
     (
         "worker",

@@ -7,7 +7,7 @@ use runtime::http;
 use super::arguments::Call;
 use super::request::{ApiAnswer, read, send, with_pages};
 use super::table::AnswerView;
-use super::{awaited, exported, show};
+use super::{awaited, exported, imported, show};
 use crate::exit::ExitError;
 
 /// Timeout of an API that sends nothing. An act may wait some seconds for its owner, and a report
@@ -26,6 +26,9 @@ pub(crate) async fn run(call: Call) -> Result<(), ExitError> {
     }
     if call.command.shown == AnswerView::Export {
         return exported::run(&call, send(&client, &call, &call.query).await?).await;
+    }
+    if call.command.shown == AnswerView::Import {
+        return imported::run(&client, &call).await;
     }
     if call.is_streamed {
         return show::events(&call, send(&client, &call, &call.query).await?).await;

@@ -22,7 +22,7 @@ const LIMIT: &str = "limit";
 /// Flag of commands that act only if they are confirmed, and then wait for the end of their work.
 const YES: &str = "yes";
 const WAIT: &str = "wait-seconds";
-/// The flag for the file of an export.
+/// The flag for the file of an export or import.
 const FILE: &str = "file";
 /// Query parameter that these commands set while they are not confirmed: nothing is changed.
 const DRY_RUN: &str = "dry_run";
@@ -57,7 +57,8 @@ pub(crate) struct Call {
     pub(super) wait: Option<Duration>,
     /// False if the call only shows what it would do.
     pub(super) is_confirmed: bool,
-    /// The file for the lines of an export; standard output without it.
+    /// The file for the lines of an export, or with those of an import; without it standard output
+    /// or standard input.
     pub(super) file: Option<PathBuf>,
 }
 
@@ -124,6 +125,11 @@ fn with_inputs(mut command: Command, row: &'static ApiCommand) -> Command {
     }
     if row.shown == AnswerView::Export {
         let help = "File for the lines, which appears when it is complete; standard output without it";
+        let file = Arg::new(FILE).long(FILE).value_parser(clap::value_parser!(PathBuf));
+        command = command.arg(file.help(help));
+    }
+    if row.shown == AnswerView::Import {
+        let help = "File with the lines of an export; standard input without it";
         let file = Arg::new(FILE).long(FILE).value_parser(clap::value_parser!(PathBuf));
         command = command.arg(file.help(help));
     }
@@ -243,7 +249,7 @@ impl Call {
         let output = OutputArguments::from_arg_matches(matches).map_err(wrong)?;
         let mut call = Self::bare(command, server, output, operation.method.to_uppercase());
         call.is_streamed = operation.events == Events::Always;
-        if command.shown == AnswerView::Export {
+        if matches!(command.shown, AnswerView::Export | AnswerView::Import) {
             call.file = matches.get_one::<PathBuf>(FILE).cloned();
         }
         if operation.events == Events::OnRequest {

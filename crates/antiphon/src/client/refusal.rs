@@ -60,6 +60,7 @@ fn advice(
         }
         (_, "insufficient_scope") => "use a key that has it; `antiphon keys list` shows what keys may",
         (StatusCode::NOT_FOUND, "unknown_address") => "the gateway may be of another version",
+        (_, "invalid_import") => "correct the file, and import all of it again",
         (StatusCode::MISDIRECTED_REQUEST, _) => "use the address 127.0.0.1 in ANTIPHON_URL",
         _ if is_retryable => {
             return Some(

@@ -1,7 +1,7 @@
 //! Sends a call, and reads its answer page by page.
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Method, Response, StatusCode, Url};
+use reqwest::{Body, Client, Method, Response, StatusCode, Url};
 use runtime::http;
 use serde_json::Value;
 
@@ -97,6 +97,17 @@ pub(super) async fn send(
     call: &Call,
     query: &[(String, String)],
 ) -> Result<Response, ExitError> {
+    let body = call.body.as_ref().map(|body| (JSON, Body::from(body.to_string())));
+    send_body(client, call, query, body).await
+}
+
+/// Sends a body with its content type.
+pub(super) async fn send_body(
+    client: &Client,
+    call: &Call,
+    query: &[(String, String)],
+    sent: Option<(&str, Body)>,
+) -> Result<Response, ExitError> {
     let mut url = address(call)?;
     if !query.is_empty() {
         url.query_pairs_mut().extend_pairs(query);
@@ -109,8 +120,8 @@ pub(super) async fn send(
     let method = Method::from_bytes(call.method.as_bytes());
     let method = method.map_err(|error| ExitError::Failed(error.to_string()))?;
     let mut request = client.request(method, url).headers(headers(call)?);
-    if let Some(body) = &call.body {
-        request = request.header(CONTENT_TYPE, JSON).body(body.to_string());
+    if let Some((content_type, body)) = sent {
+        request = request.header(CONTENT_TYPE, content_type).body(body);
     }
     let response = request.send().await.map_err(|error| unreachable(call, &error))?;
     if response.status().is_success() {

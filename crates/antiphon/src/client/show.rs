@@ -58,7 +58,9 @@ fn table(shown: &AnswerView, answer: &Value) -> Table {
             let receipt = if answer["receipt"].is_object() { &answer["receipt"] } else { &answer["counts"] };
             fields_that(answer, |_, value| !value.is_object()).with_below(output::receipt_table(receipt))
         }
-        AnswerView::Fields | AnswerView::Text(_) | AnswerView::Export => output::key_value_table(answer),
+        AnswerView::Fields | AnswerView::Text(_) | AnswerView::Export | AnswerView::Import => {
+            output::key_value_table(answer)
+        }
     }
 }
 

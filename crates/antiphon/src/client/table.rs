@@ -37,6 +37,8 @@ pub(super) enum AnswerView {
     Awaited,
     /// The lines of an export, as they come, into a file.
     Export,
+    /// The counts of an import, whose lines are the body.
+    Import,
 }
 
 /// Nouns whose commands are all here, with their descriptions.
@@ -47,6 +49,7 @@ pub(super) const NOUNS: &[(&str, &str)] = &[
     ("erasures", "Erasures of threads, users and tenants, and their receipts"),
     ("export", "Export all threads of the tenant"),
     ("follow-ups", "Follow-ups: pending proactive messages, and why others were sent or suppressed"),
+    ("import", "Import threads into the tenant"),
     (
         "incidents",
         "Incidents: data lost when a store or a stream went back in time, and tool calls of unknown outcome",
@@ -89,6 +92,7 @@ impl AnswerView {
             "fields" => Some(Self::Fields),
             "awaited" => Some(Self::Awaited),
             "export" => Some(Self::Export),
+            "import" => Some(Self::Import),
             "text" => Some(Self::Text(of)),
             "rows" => list().map(|(list, columns)| Self::Rows(list, columns)),
             "below" => list().map(|(list, columns)| Self::RowsBelow(list, columns)),

@@ -119,6 +119,16 @@ fn erasures_change_nothing_without_yes_and_are_awaited() {
 }
 
 #[test]
+fn an_import_sends_a_file_as_it_is() {
+    let sent = call("import --file a/b.jsonl --keep-invalid --actor ada").unwrap();
+    assert_eq!((sent.method.as_str(), sent.path.join("/")), ("POST", "v1/import".to_owned()));
+    assert_eq!((sent.file, sent.body), (Some("a/b.jsonl".into()), None));
+    assert_eq!(sent.query, [("keep_invalid".to_owned(), "true".to_owned())]);
+    assert_eq!(sent.headers, [("X-Antiphon-Actor".to_owned(), "ada".to_owned())]);
+    assert_eq!(call("import").unwrap().file, None, "standard input");
+}
+
+#[test]
 fn wrong_words_are_refused_before_anything_is_sent() {
     assert!(refused("tasks send ann").contains("<content>"), "{}", refused("tasks send ann"));
     assert!(refused("tasks send ann x --metadata []").contains("it is not a JSON object"));

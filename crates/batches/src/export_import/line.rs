@@ -8,7 +8,7 @@ use super::{ExportCounts, ExportedThread, LineError};
 use crate::{Compaction, Item};
 
 /// The highest number that the store can hold.
-const MAX_NUMBER: u64 = 0x7fff_ffff;
+pub(super) const MAX_NUMBER: u64 = 0x7fff_ffff;
 
 /// Any line except the header.
 #[derive(Debug, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::line::{HeaderLine, Line, MessageLine, Numbers, Trailer};
+use super::line::{HeaderLine, Line, MAX_NUMBER, MessageLine, Numbers, Trailer};
 use super::writer::hex;
 use super::{ExportCounts, FileError, LineError, READABLE, ReasoningRow, Record, named};
 use crate::{Batch, BatchState, IncompleteReason, Item};
@@ -172,6 +172,10 @@ impl ExportReader {
         FileError { line: self.line, message: None, why }
     }
 
+    fn unstorable(&self, detail: &str) -> FileError {
+        self.fault(LineError::Unstorable { detail: detail.to_owned() })
+    }
+
     fn header(&mut self, line: &str) -> Result<Vec<Record>, FileError> {
         let header: HeaderLine = serde_json::from_str(line).map_err(|_| self.fault(LineError::NoHeader))?;
         if !READABLE.iter().any(|version| header.antiphon_export == *version) {
@@ -210,12 +214,18 @@ impl ExportReader {
                 self.give(Record::Thread(thread), &mut records)?;
             }
             Line::Numbers(Numbers { last_number }) => {
+                if !(1..=MAX_NUMBER).contains(&last_number) {
+                    return Err(self.unstorable("its last_number is not from 1 to 2147483647"));
+                }
                 self.close(&mut records)?;
                 self.hash(line);
                 let thread = self.thread.clone().ok_or_else(|| self.fault(LineError::NoThread))?;
                 self.give(Record::LastNumber { thread, last_number }, &mut records)?;
             }
             Line::Compaction(compaction) => {
+                if compaction.summary.as_deref().is_some_and(|summary| summary.contains('\0')) {
+                    return Err(self.unstorable("its summary holds a NUL character"));
+                }
                 self.close(&mut records)?;
                 self.hash(line);
                 let thread = self.thread.clone().ok_or_else(|| self.fault(LineError::NoThread))?;
@@ -258,8 +268,7 @@ impl ExportReader {
             return Err(self.fault(LineError::NoSession));
         }
         if line.contains("\\u0000") {
-            let detail = "it holds a NUL character".to_owned();
-            return Err(self.fault(LineError::Unstorable { detail }));
+            return Err(self.unstorable("it holds a NUL character"));
         }
         self.give(Record::Reasoning { kind, row }, records)
     }

@@ -89,6 +89,22 @@ fn given(records: &[Record]) -> Vec<i64> {
     records.iter().filter_map(batch).collect()
 }
 
+#[test]
+fn numbers_and_summaries_that_cannot_be_stored_are_refused() {
+    let thread = "{\"thread\":{\"thread_id\":\"t\"}}";
+    for number in [0, 1_u64 << 31, u64::MAX] {
+        let numbers = format!("{{\"numbers\":{{\"last_number\":{number}}}}}");
+        let lines = ["{\"antiphon_export\":2}", thread, &numbers].map(str::to_owned);
+        let why = "line 3: it cannot be stored: its last_number is not from 1 to 2147483647";
+        assert_eq!(refused(&lines), why);
+    }
+    let mut writer = ExportWriter::new();
+    writer.header();
+    let one = Compaction { summary: Some("a\0b".to_owned()), ..compaction() };
+    let lines = ["{\"antiphon_export\":2}".to_owned(), thread.to_owned(), writer.compaction(one)];
+    assert_eq!(refused(&lines), "line 3: it cannot be stored: its summary holds a NUL character");
+}
+
 fn refused(lines: &[String]) -> String {
     read(lines).1.unwrap_err().to_string()
 }

@@ -78,6 +78,17 @@ async fn a_fleet_works_under_the_shipped_roles() {
     ok("POST", "/v1/agents/a1/tasks", json!({"task_id": "k", "content": "hello"})).await;
     let forked = ok("POST", "/v1/threads/t1/fork", json!({"thread_id": "t1-copy"})).await;
     assert_eq!(forked["message_count"], json!(2), "{forked}");
+    // An export with another id of its thread, which is new here.
+    let text = acme.get("/v1/threads/t1/export").await.text.replace("acme~t1", "acme~imported");
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let folder = devservices::services::ScratchDir::new("imported").unwrap();
+    let file = folder.path().join("t1.jsonl").display().to_string();
+    std::fs::write(&file, crate::commands::imports_over_api::resealed(&lines)).unwrap();
+    let imported = gate.run_as(&acme, &["import", "--file", &file, "--json"]).await;
+    assert_eq!(imported.code, Some(0), "{}", imported.stderr);
+    let imported: Value = serde_json::from_str(&imported.stdout).unwrap();
+    assert_eq!(imported["new_messages"], json!(2), "{imported}");
+    acme.talk("imported").await;
     let copy = acme.get("/v1/threads/t1-copy/history").await.json().unwrap();
     assert_eq!(copy["messages"].as_array().unwrap().len(), 2);
     assert_eq!(

@@ -15,6 +15,7 @@ pub(super) fn routes() -> Vec<(&'static str, &'static str, &'static str, Option<
         ("GET", "/v1/threads/t1/history", "threads:read", None),
         ("GET", "/v1/threads/t1/export", "threads:read", None),
         ("GET", "/v1/export", "data:export", None),
+        ("POST", "/v1/import", "data:import", empty()),
         ("GET", "/v1/threads/t1/context", "threads:read", None),
         ("GET", "/v1/threads/t1/compactions", "threads:read", None),
         ("GET", "/v1/threads/t1/batches", "threads:read", None),
@@ -152,6 +153,7 @@ pub(super) const ROLES: [(&str, &[&str]); 3] = [
             "fleet:operate",
             "data:erase",
             "data:export",
+            "data:import",
         ],
     ),
 ];

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use devservices::services::ScratchDir;
 use model::Bucket;
 use serde_json::{Value, json};
 use testkit::http;
@@ -9,6 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{Caller, Gate};
 use crate::api_client::{A_WHILE, SOON};
+use crate::commands::imports_over_api::resealed;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tenants_do_not_know_of_each_other() {
@@ -238,4 +240,59 @@ async fn a_thread_of_the_same_name_is_another_in_every_protocol() {
         assert_eq!(chunks.collect::<String>(), "You said: theirsmessage_complete", "{text}");
         assert!(!text.contains(message), "{text}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_imports_only_into_itself() {
+    let gate = Gate::new(&[]).await;
+    let (acme, beta) =
+        (gate.key(Some("acme"), "admin", None).await, gate.key(Some("beta"), "admin", None).await);
+    acme.talk("t1").await;
+    let folder = ScratchDir::new("imported").unwrap();
+    let file = folder.path().join("acme.jsonl").display().to_string();
+    assert_eq!(gate.run_as(&acme, &["export", "--file", &file]).await.code, Some(0));
+    let foreign = gate.run_as(&beta, &["import", "--file", &file]).await;
+    assert_eq!(foreign.code, Some(1), "{}", foreign.stderr);
+    let why =
+        "line 2, thread acme~t1: it belongs to the tenant acme, and this import goes into the tenant beta";
+    assert!(foreign.stderr.contains(why), "{}", foreign.stderr);
+    let own = gate.run_as(&acme, &["import", "--file", &file, "--json"]).await;
+    let own: Value = serde_json::from_str(&own.stdout).unwrap();
+    assert_eq!((&own["threads"], &own["new_messages"], &own["refused"]), (&json!(1), &json!(0), &json!(0)));
+
+    // Lines of the own tenant that name another one.
+    let header = r#"{"antiphon_export":2}"#;
+    let session = json!({"reasoning_session": {
+        "session_id": "acme~s", "agent_id": "acme~a", "source_threads": ["acme~t1", "beta~t1"], "created_by": "ann",
+    }})
+    .to_string();
+    let follow_up = json!({"follow_up": {
+        "follow_up_id": format!("f{:04x}-5", Bucket::of_key("acme~t8").get()), "agent_id": "beta~a", "status": "fired",
+        "body": {}, "armed_ms": 1, "due_ms": 2, "ended_ms": 2, "decided_by": null, "turn_id": null,
+    }})
+    .to_string();
+    let cases: [(&[&str], u64, u64); 3] = [
+        (&[r#"{"thread":{"thread_id":"acme~t9","agent_id":"beta~a"}}"#], 1, 0),
+        (&[r#"{"thread":{"thread_id":"acme~t8"}}"#, &follow_up], 1, 0),
+        (&[&session], 0, 1),
+    ];
+    for (lines, threads, sessions) in cases {
+        let mut trailer =
+            json!({"threads": threads, "batches": 0, "messages": 0, "compactions": 0, "sha256": ""});
+        if sessions > 0 {
+            trailer["reasoning_sessions"] = json!(sessions);
+        }
+        let trailer = json!({ "trailer": trailer }).to_string();
+        let lines = [&[header], lines, &[trailer.as_str()]].concat();
+        let lines: Vec<String> = lines.into_iter().map(str::to_owned).collect();
+        std::fs::write(&file, resealed(&lines)).unwrap();
+        let done = gate.run_as(&acme, &["import", "--file", &file]).await;
+        assert_eq!(done.code, Some(1), "{lines:?}: {}", done.stderr);
+        assert!(done.stderr.contains("it belongs to the tenant beta"), "{lines:?}: {}", done.stderr);
+    }
+    let count = async |sql: &'static str| -> i64 {
+        sqlx::query_scalar(sql).fetch_one(&gate.fixture.pool).await.unwrap()
+    };
+    assert_eq!(count("SELECT count(*) FROM threads").await, 1);
+    assert_eq!(count("SELECT count(*) FROM reasoning_sessions").await, 0);
 }

@@ -89,7 +89,7 @@ async fn schedules_are_put_tried_and_deleted_by_commands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn follow_ups_are_put_off_and_cancelled_by_commands() {
+async fn follow_ups_are_snoozed_and_cancelled_by_commands() {
     let fixture = Fixture::new().await;
     let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
     let by_default = json!({"trigger_type": "question_unanswered", "after_seconds": 3_600});

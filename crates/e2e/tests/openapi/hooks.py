@@ -44,6 +44,12 @@ def map_query(context, query):
     return query
 
 
+@schemathesis.serializer("application/x-ndjson")
+def lines(context, value):
+    """Text as it is; what is made up to be wrong may be anything else."""
+    return value.encode(errors="ignore") if isinstance(value, str) else json.dumps(value).encode()
+
+
 # A method that is not described, and a turn that failed with a code of its workflow.
 OF_NO_OPERATION = (405, 502)
 

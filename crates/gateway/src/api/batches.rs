@@ -49,8 +49,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             list,
         )
         .description(
-            "The first page begins with the batch of the turn in progress, if any. Its state is `open`, it has no `batch_id` unless it \
-             continues a stored batch, and it does not count toward `limit`. `parent_batch` lists the batches within a batch.",
+            "The first page begins with the batch of the turn in progress, if any. Its state is `open`, it has a `batch_id` only if it continues a stored batch, and it does not count toward `limit`. `parent_batch` lists the batches within a batch.",
         )
         .tag(THREADS)
         .scope(Scope::ReadThreads)
@@ -73,9 +72,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             get,
         )
         .description(
-            "The batch is named by its id, or by the id of its first turn, which also works before the commit. While its state is `open` it \
-             contains the input and the answer so far. Messages with `created_at` are complete; `incomplete_code` is the reason why the batch \
-             would be incomplete if it ended now.",
+            "By its id, or by the id of its first turn, also before the commit. While its state is `open` it contains the input and the answer so far. Messages with `created_at` are complete; `incomplete_code` applies if it ended now.",
         )
         .tag(THREADS)
         .scope(Scope::ReadThreads)

@@ -41,7 +41,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation::put(one, "putBudget", "Create or replace a budget", put)
             .tag(BUDGETS)
             .description(
-                "A tenant may have 1,000 budgets. Usage counts from the start of the period, even if the budget is created or replaced later. While \
+                "A tenant may have 1,000 budgets. Usage counts from the start of the period. While \
                  a budget is exhausted, inputs are refused with 429 (`budget_exceeded`) and queued inputs wait; turns in progress continue.",
             )
             .scope(Scope::ConfigureAgents)

@@ -41,10 +41,10 @@ pub(crate) fn operations() -> Vec<Operation> {
     };
     vec![
         requested(Operation::delete("/v1/threads/{thread}", "eraseThread", "Erase a thread", erase_thread))
-            .description("Deletes everything that Postgres and NATS have of the thread, turns in progress included; for the thread of an agent also its tasks, schedules, facts and usage. Its id can be used again when the erasure is done. While an erasure of the thread has not ended, the same request returns it.")
+            .description("Deletes everything that Postgres and NATS have of the thread, turns in progress included; for the thread of an agent also its tasks, schedules, facts and usage. Its id can be used again when the erasure is done. Until then the same request returns it.")
             .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable]),
         requested(Operation::delete("/v1/users/{user}", "eraseUser", "Erase a user", erase_user))
-            .description("Deletes the threads whose metadata has this `user_id`, the user's facts and budgets, and the user's name in the audit log. If nothing is stored of a user, the receipt counts nothing."),
+            .description("Deletes the threads whose metadata has this `user_id`, the user's facts and budgets, and the user's name in the audit log."),
         requested(Operation::delete("/v1/tenants/{tenant}", "eraseTenant", "Erase a tenant", erase_tenant))
             .description("Deletes everything of the tenant: threads, agents, settings, budgets, keys. Its name cannot be used until it is reopened. The default tenant cannot be erased here.")
             .errors(&[ErrorCode::DefaultTenantOnly]),
@@ -157,9 +157,8 @@ pub(crate) struct ErasureReceipt {
     /// Places where data is left, with the reason.
     #[serde(default)]
     pending: BTreeMap<String, String>,
-    /// Milliseconds by what they were spent on: `queue` (before a worker began the last attempt),
-    /// `postgres` (rows), `streams` (until owners have read their streams), `caches` (until other
-    /// processes have dropped what they had in memory).
+    /// Milliseconds by phase: `queue` (before a worker began the last attempt), `postgres` (rows),
+    /// `streams` (until owners have read their streams), `caches` (until processes dropped theirs).
     #[serde(default)]
     spent_ms: BTreeMap<String, u64>,
     /// Places that no erasure reaches, with what may be there.

@@ -31,10 +31,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation::get("/v1/threads/{thread}/events", "followThread", "Stream the events of a thread", stream_events)
             .tag(THREADS)
             .description(
-                "A new client receives all open messages, then new events. With an event id as `Last-Event-ID` or `after`, the stream continues \
-                 directly after that event, on any gateway. It begins with every message that has been stored or has failed since, ordered by \
-                 position. Such a request waits up to two seconds for the owner of the thread to confirm the cursor. If it cannot be checked \
-                 yet, the stream begins, and sends `restart` should the cursor turn out to be invalid. Comments may appear between events. \
+                "A new client receives all open messages, then new events. With an event id as `Last-Event-ID` or `after`, the stream continues directly after that event, on any gateway, with every message that was stored or failed since. If the cursor cannot be checked within two seconds, the stream begins, and sends `restart` if it is invalid. Comments may appear between events. \
                  By itself the stream ends only after `drain` or `auth_expired`.",
             )
             .scope(Scope::ReadThreads)

@@ -4,6 +4,7 @@
 //! fast as the client reads: two parts of the response are in memory. A response without the
 //! trailer was cut; its connection is reset, so that clients notice.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::transfer::{ExportOptions, ExportScope, ExportSink};
@@ -14,10 +15,11 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
 use http_server::error::{ErrorCode, Problem};
+use http_server::extract::body::JSON_LINES;
 use http_server::extract::path::PathParam;
 use runtime::spawn_named;
 use store::StoreError;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 
 use crate::api::threads;
@@ -31,7 +33,7 @@ pub(crate) fn operations() -> Vec<Operation> {
     vec![
         Operation::get("/v1/threads/{thread}/export", "exportThread", "Export a thread", of_thread)
             .tag(THREADS)
-            .description("JSON Lines in the format of imports: the thread as it is now, its messages, compactions and follow-ups; with the scope `reasoning:read` also the reasoning sessions that were made from it. A response without a last line `{\"trailer\": …}` is incomplete.")
+            .description("Lines for imports: the thread as it is now, its messages, compactions and follow-ups; with the scope `reasoning:read` also the reasoning sessions made from it. Without a last line `{\"trailer\": …}` it was cut.")
             .scope(Scope::ReadThreads)
             .response_with(lines())
             .errors(&[ErrorCode::UnknownThread, ErrorCode::PartitionUnavailable, ErrorCode::DatabaseBusy]),
@@ -44,15 +46,14 @@ pub(crate) fn operations() -> Vec<Operation> {
     ]
 }
 
-const JSON_LINES: &str = "application/x-ndjson";
-/// Time that an export waits until another one of this gateway has ended.
+/// Time that an export or import waits until another one of this gateway has ended.
 const WAIT: Duration = Duration::from_secs(3);
 /// Bytes that are collected before they are sent.
 const PART_BYTES: usize = 64 << 10;
 /// Parts that wait for the client.
 const PARTS: usize = 2;
 /// Interval at which the credential is checked.
-const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Smaller pages than those of the command: several exports run in a gateway.
 const OPTIONS: ExportOptions = ExportOptions { page_messages: 500, page_bytes: 1 << 20, has_sessions: true };
 
@@ -84,10 +85,7 @@ async fn export(
 ) -> Result<Response, Problem> {
     let actor = ctx.actor(headers)?;
     let exports = ctx.backend()?.exports();
-    let place = match tokio::time::timeout(WAIT, exports.acquire_owned()).await {
-        Ok(Ok(place)) => place,
-        Ok(Err(_)) | Err(_) => return Err(Problem::from(ErrorCode::DatabaseBusy)),
-    };
+    let place = place_in(exports).await?;
     let (parts, received) = mpsc::channel(PARTS);
     let sink = PartSink { parts, part: Vec::new(), ctx, checked_at: Instant::now() };
     spawn_named("export to a client", write(sink, scope, has_sessions, actor, place));
@@ -95,12 +93,8 @@ async fn export(
         let part: Option<Result<Bytes, ExportCut>> = received.recv().await;
         part.map(|part| (part, received))
     });
-    let mut response = Response::new(Body::from_stream(body));
+    let mut response = json_lines(Body::from_stream(body));
     let set = response.headers_mut();
-    set.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON_LINES));
-    set.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    set.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    set.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     // Names of threads have no characters that must be escaped.
     if let Ok(file) = HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")) {
         set.insert(header::CONTENT_DISPOSITION, file);
@@ -108,8 +102,26 @@ async fn export(
     Ok(response)
 }
 
-/// Writes the export to its end, or until the client has gone. Dropping `_place` then frees its
-/// place.
+/// Waits for a place, for a short time.
+pub(crate) async fn place_in(places: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
+    match tokio::time::timeout(WAIT, places.acquire_owned()).await {
+        Ok(Ok(place)) => Ok(place),
+        Ok(Err(_)) | Err(_) => Err(Problem::from(ErrorCode::DatabaseBusy)),
+    }
+}
+
+/// A response of lines that proxies pass on as they come.
+pub(crate) fn json_lines(body: Body) -> Response {
+    let mut response = Response::new(body);
+    let set = response.headers_mut();
+    set.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON_LINES));
+    set.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    set.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    set.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response
+}
+
+/// Writes the export to its end, or until the client has gone. `_place` is given back then.
 async fn write(
     mut sink: PartSink,
     scope: ExportScope,

@@ -46,8 +46,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation::get(one, "showFollowUp", "Show a follow-up: why it fired, or whether it would fire now", get)
             .tag(TIMERS)
             .description(
-                "Shows the turn that armed it and the outcome of each rule. For a pending follow-up the rules are evaluated now, without \
-                 changing anything; otherwise the outcomes are those of the decision.",
+                "Shows the turn that armed it and the outcome of each rule: as of now if it is pending, otherwise as of the decision.",
             )
             .scope(Scope::ReadThreads)
             .response::<FollowUpDetail>(200, "The follow-up", follow_up_now_example())
@@ -135,8 +134,7 @@ pub(crate) struct FollowUpDetail {
     #[serde(flatten)]
     follow_up: FollowUpView,
     /// What would happen to a waiting follow-up if it were due now: `fire`, `refused`, `later`, or
-    /// `superseded` by a message. Null for a follow-up that no longer waits. While the thread has
-    /// an owner, a message that is not in the history yet also counts.
+    /// `superseded` by a message, also by one that is not in the history yet. Null once it ended.
     #[schema(value_type = Option<schemas::VerdictSchema>, required)]
     verdict: Option<&'static str>,
     /// The rules in the order in which they are checked; those after a rule that refused were not
@@ -285,20 +283,9 @@ pub(crate) async fn snooze(
 ) -> Result<Response, Problem> {
     let (thread, timer) = (ctx.thread(&thread)?, timer_id("follow-up", &timer)?);
     let (actor, backend) = (ctx.actor(&headers)?, ctx.backend()?);
-    Ok(put_off(backend, actor, &thread, &timer, &body).await?.into_response())
-}
-
-/// Moves a waiting follow-up to another time.
-async fn put_off(
-    backend: &Backend,
-    actor: String,
-    thread: &ThreadId,
-    timer: &TimerId,
-    body: &SnoozeBody,
-) -> Result<ControlOutcome, Problem> {
-    let until = snoozed_until(body, backend.store().database_time().await?)?;
+    let until = snoozed_until(&body, backend.store().database_time().await?)?;
     let snooze = ControlKind::SnoozeTimer { timer: timer.clone(), until };
-    act(backend, actor, thread, timer, snooze, TimerStatus::Pending).await
+    Ok(act(backend, actor, &thread, &timer, snooze, TimerStatus::Pending).await?.into_response())
 }
 
 fn snoozed_until(body: &SnoozeBody, now: Timestamp) -> Result<Timestamp, Problem> {
@@ -326,17 +313,8 @@ pub(crate) async fn cancel(
 ) -> Result<Response, Problem> {
     let (thread, timer) = (ctx.thread(&thread)?, timer_id("follow-up", &timer)?);
     let (actor, backend) = (ctx.actor(&headers)?, ctx.backend()?);
-    Ok(call_off(backend, actor, &thread, &timer).await?.into_response())
-}
-
-/// Cancels a waiting follow-up.
-async fn call_off(
-    backend: &Backend,
-    actor: String,
-    thread: &ThreadId,
-    timer: &TimerId,
-) -> Result<ControlOutcome, Problem> {
-    act(backend, actor, thread, timer, ControlKind::CancelTimer(timer.clone()), TimerStatus::Cancelled).await
+    let cancel = ControlKind::CancelTimer(timer.clone());
+    Ok(act(backend, actor, &thread, &timer, cancel, TimerStatus::Cancelled).await?.into_response())
 }
 
 /// The owner executes the command, because only the owner knows what fires at this moment. Returns
@@ -419,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_follow_up_is_put_off_to_a_time_within_thirty_days() {
+    fn a_follow_up_is_snoozed_to_a_time_within_thirty_days() {
         let now = Timestamp(1_700_000_000_000);
         let until = |seconds: Option<u64>, until: Option<&str>| {
             let body = SnoozeBody { seconds, until: until.map(str::to_owned) };

@@ -36,8 +36,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         )
         .tag(THREADS)
         .description(
-            "Opens a turn that continues the batch, as an answer with `continuation: true` does. The batch must be complete and the last of \
-             its thread, and the thread must have no turn in progress or pending.",
+            "Opens a turn that continues the batch, as an answer with `continuation: true` does. The batch must be complete and the last of its thread, without a turn in progress or pending.",
         )
         .scope(Scope::WriteThreads)
         .body::<HeartbeatBody>(json!({ "request_id": "r-1" }))

@@ -39,7 +39,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .errors(&[ErrorCode::InvalidLimit]),
         Operation::post("/v1/keys", "makeKey", "Create an API key", create)
             .tag(KEYS)
-            .description("The secret is shown only in this response. A key cannot grant a scope that its creator lacks, or outlive the creator's own credential.")
+            .description("The secret is shown only here. A key cannot grant a scope that its creator lacks, or outlive the creator's own credential.")
             .scope(Scope::ManageKeys)
             .actor_header()
             .body::<KeyBody>(json!({ "name": "the web shop", "role": "operator", "expires_in_s": 7_776_000 }))
@@ -47,7 +47,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .errors(&[ErrorCode::InvalidKey, ErrorCode::UnknownKey]),
         Operation::post("/v1/keys/{key}/rotate", "rotateKey", "Give an API key another secret", rotate)
             .tag(KEYS)
-            .description("The key keeps its id, role, scopes and end. The secret before stays valid for `overlap_s`; with 0 it ends at once, with its streams and tickets. The new secret is shown only in this response. A key that has ended, that has a scope which the caller lacks, or that outlives the caller's own credential cannot be rotated.")
+            .description("The key keeps its id, role, scopes and end. The secret before stays valid for `overlap_s`; with 0 it ends at once, with its streams and tickets. The new secret is shown only here. A key that has ended, or that the caller could not create, cannot be rotated.")
             .scope(Scope::ManageKeys)
             .actor_header()
             .optional_body::<RotateKeyBody>(json!({ "overlap_s": 86_400 }))

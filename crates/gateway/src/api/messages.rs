@@ -42,8 +42,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .tag(THREADS)
             .description(
                 "Returns 202 once the input is durable. With `Accept: text/event-stream` the response is the stream of the answer and ends with \
-                 it; `X-Antiphon-Turn` names the turn. A disconnected client repeats the request with `Last-Event-ID` and receives the events after \
-                 that one. This works with the same `Idempotency-Key`, or without a key if the id names the answer. A request with \
+                 it; `X-Antiphon-Turn` names the turn. A disconnected client repeats the request with `Last-Event-ID`, and with the same `Idempotency-Key` or, if the id names the answer, without one. A request with \
                  `Last-Event-ID` and without a key never opens a turn.",
             )
             .scope(Scope::WriteThreads)

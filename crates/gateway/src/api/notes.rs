@@ -26,7 +26,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation::post("/v1/threads/{thread}/notes", "putNote", "Add a note to a thread", put)
             .tag(THREADS)
             .description(
-                "A note is a message in its own batch, independent of turns: it waits for none and changes none in progress. Models read it, \
+                "A note is a message in its own batch, independent of turns. Models read it, \
                  quoted, in the context of the next turn.",
             )
             .scope(Scope::OperateAgents)

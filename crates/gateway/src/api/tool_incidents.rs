@@ -32,8 +32,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         )
         .tag(TURNS)
         .description(
-            "A call of a tool that must not be called twice and returned no result: the service died, or the tool did not respond. Its turn \
-             waits for the decision of a person. If the turn is stopped first, its incident is listed for seven days.",
+            "Calls without a result of tools that must not be called twice. The turn waits for the decision of a person; if it is stopped first, its incident is listed for seven days.",
         )
         .scope(Scope::ReadThreads)
         .query::<ToolIncidentsQuery>()

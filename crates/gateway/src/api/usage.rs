@@ -59,8 +59,7 @@ pub(crate) struct UsageReport {
     #[schema(required)]
     currency: Option<String>,
     /// The first day (in UTC) with details; null when all days have them. Earlier calls are
-    /// kept only as sums: they count as of the start of their day, by the price of that time, and
-    /// have no thread and no user.
+    /// kept only as sums: as of the start of their day, without thread and user.
     #[schema(required)]
     details_from: Option<String>,
     usage: Vec<SummedUsage>,

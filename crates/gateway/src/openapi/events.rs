@@ -277,11 +277,8 @@ fn native_examples() -> Map<String, Value> {
 const NATIVE: &str = "\
 One event. Without `event` it is one of three: a chunk of a message, sent once and in order; `message_complete`, sent after the commit; or the \
 failure of a message. Every end of a message has a position in the thread. A client that reconnects with the id of an event receives all later \
-ends in order. `input`: a person's question is accepted; its answer follows, and the history shows the question once the answer has ended. \
-`input_withdrawn`: the question will not be in the history, because its turn failed; the failure follows. `ready` is the first event of a stream without a cursor; its id is the one to reconnect with if nothing follows. `reset`: the \
-message starts again; discard what was received of it. `restart`: what the client has received is no longer valid. It discards everything after \
-the position `after` and all open messages, and continues with what follows. `waiting`: why an answer produces no chunks, repeated about every \
-ten seconds meanwhile; it has no id and ends nothing. `left_out`: more messages of the thread are open than the stream shows; it has no id. \
-`remembered`: facts that the agent remembered since an answer, the source messages, and the requests that undo them. It has no id; a client that \
-was disconnected finds the facts in the history, with the answer. `drain`: the gateway is shutting down, and the client should reconnect. \
+ends in order. `input`: a person's question is accepted; the history shows it once its answer has ended. \
+`input_withdrawn`: the history will not have the question, because its turn failed; the failure follows. `ready` is the first event of a stream without a cursor; its id is the one to reconnect with if nothing follows. `reset`: the \
+message starts again; discard what was received of it. `restart`: discard everything after the position `after` and all open messages, and continue with what follows. `waiting`: why an answer produces no chunks, repeated about every ten seconds; it has no id and ends nothing. `left_out`: more messages are open than the stream shows; it has no id. \
+`remembered`: facts that the agent remembered since an answer, the source messages, and the requests that undo them. It has no id; the history has the facts, with the answer. `drain`: the gateway is shutting down; reconnect. \
 `auth_expired` is the last event of a stream whose credential is no longer valid.";

@@ -6,6 +6,7 @@ pub(crate) use auth::Permission as Scope;
 use axum::handler::Handler;
 use axum::routing::{self, MethodRouter};
 use http_server::error::ErrorCode;
+use http_server::extract::body::JSON_LINES;
 use http_server::extract::headers;
 use protocols::{ErrorForm, RequestBody};
 use serde_json::{Map, Value, json};
@@ -17,7 +18,7 @@ use crate::app::state::AppState;
 use crate::openapi::error_codes;
 use crate::openapi::events::Stream;
 use crate::openapi::refusals::Refusals;
-use crate::openapi::response::{self, ResponseSpec};
+use crate::openapi::response::{self, JSON, ResponseSpec};
 use crate::openapi::schemas;
 
 /// The name of the one security scheme.
@@ -45,6 +46,7 @@ pub(crate) fn meaning(scope: Scope) -> &'static str {
             "erase threads and users, and read the receipts; erase and reopen tenants with a credential of the default tenant"
         }
         Scope::ExportData => "export all threads of the tenant",
+        Scope::ImportData => "import threads into the tenant",
         Scope::ManageKeys => "create, list, rotate and revoke API keys",
         Scope::ReadReasoning => "read reasoning sessions",
         Scope::WriteReasoning => "create reasoning sessions, append to them, compress and undo",
@@ -77,6 +79,7 @@ pub(crate) struct Operation {
 }
 
 struct RequestBodySpec {
+    content_type: &'static str,
     schema: Value,
     example: Value,
     is_required: bool,
@@ -276,7 +279,7 @@ impl Operation {
     /// Adds a JSON body.
     pub(crate) fn body<T: ToSchema>(mut self, example: Value) -> Self {
         let schema = self.schema::<T>();
-        self.body = Some(RequestBodySpec { schema, example, is_required: true });
+        self.body = Some(RequestBodySpec { content_type: JSON, schema, example, is_required: true });
         self.errors(&error_codes::BODY)
     }
 
@@ -296,14 +299,16 @@ impl Operation {
         }
         self.schemas.extend(request.schemas());
         let schema = json!({ "$ref": format!("#/components/schemas/{}", request.name()) });
-        self.body = Some(RequestBodySpec { schema, example: request.example(), is_required: true });
+        let example = request.example();
+        self.body = Some(RequestBodySpec { content_type: JSON, schema, example, is_required: true });
         self.errors(&error_codes::PROTOCOL)
     }
 
     /// Accepts no body, or an empty object.
     pub(crate) fn no_body(mut self) -> Self {
         let schema = json!({ "type": "object", "maxProperties": 0 });
-        self.body = Some(RequestBodySpec { schema, example: json!({}), is_required: false });
+        let example = json!({});
+        self.body = Some(RequestBodySpec { content_type: JSON, schema, example, is_required: false });
         self.errors(&[
             ErrorCode::UnexpectedBody,
             ErrorCode::BodyTooLarge,
@@ -312,7 +317,14 @@ impl Operation {
         ])
     }
 
-    /// Adds a success response.
+    /// Lines of JSON.
+    pub(crate) fn lines_body(mut self, example: &str) -> Self {
+        let (schema, example) = (json!({ "type": "string" }), json!(example));
+        self.body = Some(RequestBodySpec { content_type: JSON_LINES, schema, example, is_required: true });
+        self.errors(&[ErrorCode::UnsupportedMediaType, ErrorCode::BodyTimeout, ErrorCode::IncompleteBody])
+    }
+
+    /// A good answer.
     pub(crate) fn response<T: ToSchema>(mut self, status: u16, text: &'static str, example: Value) -> Self {
         let schema = self.schema::<T>();
         self.answers.push(ResponseSpec::json(status, text, schema, example));
@@ -412,8 +424,8 @@ impl Operation {
         if !self.parameters.is_empty() {
             object.insert("parameters".to_owned(), json!(self.parameters));
         }
-        if let Some(RequestBodySpec { schema, example, is_required }) = &self.body {
-            let content = json!({ "application/json": { "schema": schema, "example": example } });
+        if let Some(RequestBodySpec { content_type, schema, example, is_required }) = &self.body {
+            let content = json!({ *content_type: { "schema": schema, "example": example } });
             object.insert("requestBody".to_owned(), json!({ "required": is_required, "content": content }));
         }
         let mut responses: Map<String, Value> = Map::new();

@@ -214,7 +214,7 @@ schema! {
 }
 
 schema! {
-    /// The id of an event, which marks how far its reader has read; to be sent back unchanged. It
+    /// The id of an event, to be sent back unchanged. It
     /// begins with the position of the last end that the reader has received, so a position alone
     /// is valid, too. Then follows what the reader has of each open message.
     CursorSchema as "CursorText", text(

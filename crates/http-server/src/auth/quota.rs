@@ -92,7 +92,8 @@ pub fn class(scope: Permission) -> RequestClass {
         | Permission::WriteMemory
         | Permission::OperateDeadLetters
         | Permission::OperateFleet
-        | Permission::EraseData => RequestClass::Write,
+        | Permission::EraseData
+        | Permission::ImportData => RequestClass::Write,
     }
 }
 

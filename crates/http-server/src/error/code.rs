@@ -68,7 +68,7 @@ error_codes! {
         "credentials cannot be checked at the moment";
     CursorAhead => "cursor_ahead", CONFLICT, NEVER, "the cursor is ahead of everything that the thread has";
     DatabaseBusy => "database_busy", SERVICE_UNAVAILABLE, after(1),
-        "too many expensive reads are running; try again";
+        "too many expensive reads or imports are running";
     DatabaseUnavailable => "database_unavailable", SERVICE_UNAVAILABLE, after(1),
         "the database cannot be reached at the moment";
     DeadLetterBusy => "dead_letter_busy", CONFLICT, after(60),
@@ -118,6 +118,7 @@ error_codes! {
         "an id contains a character that ids do not have, or is too long";
     InvalidIdempotencyKey => "invalid_idempotency_key", BAD_REQUEST, NEVER,
         "Idempotency-Key is not 1 to 255 visible characters";
+    InvalidImport => "invalid_import", BAD_REQUEST, NEVER, "a line of the import is refused";
     InvalidJson => "invalid_json", BAD_REQUEST, NEVER, "the body is not JSON";
     InvalidKey => "invalid_key", BAD_REQUEST, NEVER, "a field of the key is out of its range";
     InvalidLimit => "invalid_limit", BAD_REQUEST, NEVER, "the limit is out of its range";
@@ -173,7 +174,7 @@ error_codes! {
     TenantBeingErased => "tenant_being_erased", CONFLICT, after(60),
         "something of the tenant may be left, so its name cannot be reopened";
     TenantErased => "tenant_erased", GONE, NEVER,
-        "the tenant was erased; nothing is read or written for it until an operator reopens its name";
+        "the tenant was erased; an operator can reopen its name";
     ThreadBusy => "thread_busy", CONFLICT, after(1),
         "a turn of the thread is running, and the busy policy is `reject`";
     ThreadErased => "thread_erased", GONE, NEVER, "the thread was erased";
@@ -230,7 +231,7 @@ error_codes! {
         "there is no such tool call of unknown outcome";
     UnknownTurn => "unknown_turn", NOT_FOUND, NEVER, "there is no such turn";
     UnsupportedMediaType => "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE, NEVER,
-        "the body is not sent as application/json, or is compressed";
+        "the body has another Content-Type than required, or is compressed";
     UnsupportedParameter => "unsupported_parameter", BAD_REQUEST, NEVER,
         "a field asks for something that is not supported here";
 }

@@ -1,14 +1,15 @@
-//! Request bodies: bounded in size and time, strict JSON.
+//! Request bodies: strict JSON that is bounded in size and time, or lines of any number.
 
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, BodyDataStream};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
+use tokio::time::Instant;
 
 use crate::error::{ErrorCode, Problem};
 use crate::transport::extensions::BodyTimeout;
@@ -82,14 +83,78 @@ impl<S: Send + Sync> FromRequest<S> for EmptyBody {
     }
 }
 
-fn check_kind(headers: &HeaderMap) -> Result<(), Problem> {
-    let refused = |detail| Problem::new(ErrorCode::UnsupportedMediaType, detail);
-    if !is_plain(headers) {
-        return Err(refused("the body must be sent as it is: no Content-Encoding is taken here"));
+/// The content type of lines of JSON.
+pub const JSON_LINES: &str = "application/x-ndjson";
+
+/// Lines of JSON of any number, which are read as they come. Each part must come in time.
+#[derive(Debug)]
+pub struct LinesBody {
+    parts: BodyDataStream,
+    timeout: Duration,
+    /// When the next part must be there; `None`: it is not waited for.
+    deadline: Option<Instant>,
+}
+
+impl<S: Send + Sync> FromRequest<S> for LinesBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        check_plain(request.headers())?;
+        if !is_of_type(request.headers(), JSON_LINES) {
+            let detail =
+                format!("the body must be lines of JSON, and Content-Type must say so: {JSON_LINES}");
+            return Err(Problem::new(ErrorCode::UnsupportedMediaType, detail));
+        }
+        let timeout = timeout_of(&request);
+        Ok(Self { parts: request.into_body().into_data_stream(), timeout, deadline: None })
     }
-    match is_json(headers) {
+}
+
+impl LinesBody {
+    /// The next part; `None` at the end. A caller that is dropped loses nothing, and the next one
+    /// waits only for the rest of the time.
+    ///
+    /// # Errors
+    /// The body was cut, or the part does not come in time.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
+        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + self.timeout);
+        let part = match tokio::time::timeout_at(deadline, self.parts.next()).await {
+            Ok(part) => part,
+            Err(_) => return Err(timed_out(self.timeout)),
+        };
+        self.deadline = None;
+        part.transpose().map_err(|_| Problem::from(ErrorCode::IncompleteBody))
+    }
+
+    /// Reads a part of the rest in vain, so that its sender reads the response.
+    pub async fn discard(&mut self) {
+        let mut length = 0;
+        while length <= READ_IN_VAIN
+            && let Ok(Some(part)) = self.next().await
+        {
+            length += part.len();
+        }
+    }
+}
+
+fn check_kind(headers: &HeaderMap) -> Result<(), Problem> {
+    check_plain(headers)?;
+    match is_of_type(headers, "application/json") {
         true => Ok(()),
-        false => Err(refused("the body must be JSON, and Content-Type must say so: application/json")),
+        false => {
+            let detail = "the body must be JSON, and Content-Type must say so: application/json";
+            Err(Problem::new(ErrorCode::UnsupportedMediaType, detail))
+        }
+    }
+}
+
+fn check_plain(headers: &HeaderMap) -> Result<(), Problem> {
+    match is_plain(headers) {
+        true => Ok(()),
+        false => {
+            let detail = "the body must be sent as it is: no Content-Encoding is taken here";
+            Err(Problem::new(ErrorCode::UnsupportedMediaType, detail))
+        }
     }
 }
 
@@ -108,7 +173,7 @@ fn length_held_back(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// JSON is UTF-8, so another charset is not JSON; unknown parameters are ignored.
-fn is_json(headers: &HeaderMap) -> bool {
+fn is_of_type(headers: &HeaderMap, wanted: &str) -> bool {
     let mut kinds = headers.get_all(header::CONTENT_TYPE).iter();
     let (Some(Ok(kind)), None) = (kinds.next().map(|kind| kind.to_str()), kinds.next()) else { return false };
     let mut parts = kind.split(';').map(str::trim);
@@ -117,7 +182,7 @@ fn is_json(headers: &HeaderMap) -> bool {
         let (name, value) = part.split_once('=')?;
         name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"'))
     });
-    essence.eq_ignore_ascii_case("application/json")
+    essence.eq_ignore_ascii_case(wanted)
         && charset.is_none_or(|charset| charset.eq_ignore_ascii_case("utf-8"))
 }
 
@@ -126,14 +191,20 @@ async fn read(request: Request, most: usize) -> Result<Bytes, Problem> {
     if length_held_back(request.headers()).is_some_and(|length| length > most as u64) {
         return Err(too_large(most));
     }
-    let timeout = request.extensions().get().map_or(DEFAULT_TIMEOUT, |BodyTimeout(timeout)| *timeout);
+    let timeout = timeout_of(&request);
     match tokio::time::timeout(timeout, read_bounded(request.into_body(), most)).await {
         Ok(read) => read,
-        Err(_) => Err(Problem::new(
-            ErrorCode::BodyTimeout,
-            format!("the body did not arrive within {} s", timeout.as_secs_f64()),
-        )),
+        Err(_) => Err(timed_out(timeout)),
     }
+}
+
+fn timeout_of(request: &Request) -> Duration {
+    request.extensions().get().map_or(DEFAULT_TIMEOUT, |BodyTimeout(timeout)| *timeout)
+}
+
+fn timed_out(timeout: Duration) -> Problem {
+    let detail = format!("the body did not arrive within {} s", timeout.as_secs_f64());
+    Problem::new(ErrorCode::BodyTimeout, detail)
 }
 
 async fn read_bounded(body: Body, most: usize) -> Result<Bytes, Problem> {

@@ -159,25 +159,6 @@ impl Store {
         self.rows(statement.bind(thread_bucket(thread)).bind(thread.as_str())).await.map(drop)
     }
 
-    /// Writes a follow-up from an export unless it exists, and returns whether it was written. A
-    /// pending follow-up is stored as cancelled, so that it does not fire here.
-    pub async fn import_follow_up(&self, row: &FollowUpRow) -> Result<bool, StoreError> {
-        let statement = sqlx::query(include_str!("timers/import.sql"))
-            .bind(thread_bucket(&row.thread))
-            .bind(row.timer.to_string())
-            .bind(row.thread.as_str())
-            .bind(row.agent.as_str())
-            .bind(agent_bucket(&row.agent))
-            .bind(row.status.name())
-            .bind(row.body.to_value())
-            .bind(row.created_at.0)
-            .bind(row.due_at.0)
-            .bind(row.ended_at.map(|at| at.0))
-            .bind(row.ended_by.clone())
-            .bind(row.fired_turn.as_ref().map(TurnId::to_string));
-        Ok(!self.rows(statement).await?.is_empty())
-    }
-
     /// Stores a task that enters the queue later. A command announces its timer to the owner;
     /// without the command the owner finds it within a minute.
     pub async fn delay_task(&self, delayed: &DelayedTask) -> Result<TaskDelay, StoreError> {

@@ -43,6 +43,7 @@ BEGIN
         IF name <> 'antiphon_worker' THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_rotate_signing_key(text, interval, smallint, text, text, text) TO %I', name);
             EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_reopen_tenant(text, smallint, text, text) TO %I', name);
+            EXECUTE format('GRANT EXECUTE ON FUNCTION antiphon_import_thread TO %I', name);
         END IF;
         IF name = 'antiphon_gateway' THEN
             EXECUTE format('REVOKE EXECUTE ON FUNCTION antiphon_all_tenants() FROM %I', name);

@@ -8,9 +8,11 @@ use batches::export_import::{Cursor, ExportedThread};
 use batches::foreign::{self, ForeignFormat, ForeignThread, Strictness};
 use model::{TENANT_MARK, ThreadId, Timestamp};
 use serde_json::{Map, Value, json};
+use store::Store;
+use transfer::{ImportOptions, Importer, erasure};
 
-use super::Importer;
-use crate::commands::lookup::{erasure, not_erased};
+use super::ImportRun;
+use crate::commands::lookup::not_erased;
 use crate::exit::ExitError;
 use crate::options::Import;
 use crate::output::eprint_line;
@@ -37,35 +39,35 @@ impl ForeignReport {
     }
 }
 
-impl Importer<'_> {
+impl ImportRun {
     /// Imports threads of another system. All of them are read before the first is written.
     pub(super) async fn foreign(
         &mut self,
+        store: &Store,
         format: ForeignFormat,
         options: &Import,
-        source: Box<dyn Read + Send>,
     ) -> Result<ForeignReport, ExitError> {
         if options.thread.is_none() && !format.has_chats() {
             let why = format!("--from {format} needs --thread: its input does not name the thread");
             return Err(ExitError::Configuration(why));
         }
-        let value = parsed(source)?;
+        let value = parsed(&mut self.input)?;
         let strictness = if options.strict { Strictness::Strict } else { Strictness::Lenient };
         let threads = foreign::read(&value, format, strictness)
             .map_err(|error| ExitError::Failed(format!("{error}; nothing was imported")))?;
         drop(value);
         let named = named(threads, options)?;
         let mut report = ForeignReport::default();
-        let mut messages = 0;
+        let (mut importer, mut messages) = (Importer::new(store, ImportOptions::default()), 0);
         for (id, thread) in named {
             messages += thread.messages.len();
             if options.thread.is_none()
-                && let Some(erasure) = erasure(self.store, &id).await?
+                && let Some(erasure) = erasure(store, &id).await?
             {
                 eprint_line(&format!("{erasure}, and is left out"));
                 continue;
             }
-            self.foreign_thread(&id, format, thread, &mut report).await?;
+            self.foreign_thread((store, &mut importer), &id, format, thread, &mut report).await?;
         }
         if messages == 0 {
             return Err(ExitError::Failed("the input has no messages; no thread was made".to_owned()));
@@ -75,6 +77,7 @@ impl Importer<'_> {
 
     async fn foreign_thread(
         &mut self,
+        (store, importer): (&Store, &mut Importer),
         id: &ThreadId,
         format: ForeignFormat,
         thread: ForeignThread,
@@ -116,22 +119,20 @@ impl Importer<'_> {
             }
             return Ok(());
         }
-        not_erased(self.store, id).await?;
+        not_erased(store, id).await?;
         let thread = ExportedThread { thread_id: id.clone(), agent_id: None, busy_policy: None, metadata };
-        self.begin(&thread).await?;
+        importer.begin_thread(self, thread).await?;
         for batch in batches::group(numbered.items) {
             let cursor = Cursor { thread: id.clone(), batch: batch.id(), line: 0 };
             let items = batch.items().iter().map(|item| Item::clone(item)).collect();
-            self.batch(items, cursor).await?;
-            self.progress.show(|| format!("{} messages", self.totals.messages));
+            importer.batch(self, items, cursor).await?;
         }
-        self.flush().await?;
-        self.beside.clear();
+        importer.flush(self).await?;
         Ok(())
     }
 }
 
-fn parsed(source: Box<dyn Read + Send>) -> Result<Value, ExitError> {
+fn parsed(source: &mut dyn Read) -> Result<Value, ExitError> {
     let mut text = Vec::new();
     source
         .take(MAX_BYTES + 1)

@@ -76,7 +76,7 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, Problem> {
     let submission = resolve(&ctx, &input).await?;
     // A refused input leaves no thread.
     if let Submission::New(turn) = &submission {
-        imported::write(backend, &thread, &turn.agent, &earlier).await?;
+        imported::write(backend, &thread, &turn.agent, earlier, ctx.principal().name().to_owned()).await?;
     }
     let (message, answer) = enter(&ctx, connection, &thread, submission, repeats).await?;
     let terms = CompletionOptions {

@@ -7,9 +7,10 @@ use http_server::error::Problem;
 use model::{AgentId, AgentSetting, Metadata, Role, ThreadId};
 use protocols::request::BadRequest;
 use serde_json::Value;
-use store::{ImportOutcome, NewThread};
+use store::{ImportAct, ImportOutcome, NewThread, ThreadImport};
 
 use crate::backend::Backend;
+use crate::commands::control;
 
 /// The messages precede the input that came with them; their real times are unknown.
 const BEFORE_MS: i64 = 60_000;
@@ -72,7 +73,8 @@ pub(crate) async fn write(
     backend: &Backend,
     thread: &ThreadId,
     agent: &AgentId,
-    items: &[Item],
+    items: Vec<Item>,
+    actor: String,
 ) -> Result<(), Problem> {
     if items.is_empty() {
         return Ok(());
@@ -83,11 +85,20 @@ pub(crate) async fn write(
         policy: None,
         metadata: Metadata::EMPTY,
     };
-    backend.store().import_thread(&named).await?;
     if backend.store().thread(thread).await?.is_some_and(|row| row.messages > 0) {
         return Ok(());
     }
-    match backend.store().import_batches(thread, items, &[]).await? {
+    let import = ThreadImport {
+        thread: thread.clone(),
+        named: Some(named),
+        items,
+        beside: Vec::new(),
+        last_number: None,
+        compactions: Vec::new(),
+        follow_ups: Vec::new(),
+    };
+    let act = ImportAct { command: control::new_id()?, actor };
+    match backend.store().import_thread(&import, Some(&act)).await? {
         ImportOutcome::Stored(_) => Ok(()),
         // A concurrent copy of the same request has written the messages.
         _ if backend.store().thread(thread).await?.is_some_and(|row| row.messages > 0) => Ok(()),

@@ -121,7 +121,7 @@ pub(crate) fn json_lines(body: Body) -> Response {
     response
 }
 
-/// Writes the export to its end, or until the client has gone. `_place` is given back then.
+/// Writes the export to its end, or until the client has gone. Dropping `_place` then frees its place.
 async fn write(
     mut sink: PartSink,
     scope: ExportScope,

@@ -324,7 +324,7 @@ impl Operation {
         self.errors(&[ErrorCode::UnsupportedMediaType, ErrorCode::BodyTimeout, ErrorCode::IncompleteBody])
     }
 
-    /// A good answer.
+    /// Adds a success response.
     pub(crate) fn response<T: ToSchema>(mut self, status: u16, text: &'static str, example: Value) -> Self {
         let schema = self.schema::<T>();
         self.answers.push(ResponseSpec::json(status, text, schema, example));

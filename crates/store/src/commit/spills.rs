@@ -1,10 +1,11 @@
 //! Saved messages and inputs that have ended: rows of `spilled_messages` and `spilled_turns`.
 
 use super::columns::{bucket, bucket_of};
-use super::rows::{Given, Table, row};
+use super::rows::{Given, TableParts, row};
 
-pub(super) const MESSAGES: Table = Table::new(&[EndedSpillRow::ROWS], include_str!("ended_spills.sql"));
-pub(super) const TURNS: Table = Table::new(&[EndedTurnRow::ROWS], include_str!("ended_turns.sql"));
+pub(super) const MESSAGES: TableParts =
+    TableParts::new(&[EndedSpillRow::ROWS], include_str!("ended_spills.sql"));
+pub(super) const TURNS: TableParts = TableParts::new(&[EndedTurnRow::ROWS], include_str!("ended_turns.sql"));
 
 row! {
     /// A message that has ended.

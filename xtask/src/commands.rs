@@ -84,7 +84,8 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// Finds or fetches both. A service that the caller gave by URL needs no tool.
+    /// Finds or fetches the tools of both services. A service that the caller gave by URL needs no
+    /// tool.
     pub(crate) fn resolve() -> Result<Tools> {
         say("looking for nats-server and Postgres (cargo xtask doctor tells more)");
         let found = |tool: tools::Tool| {

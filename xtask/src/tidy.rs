@@ -95,9 +95,9 @@ pub(crate) struct TidyReport {
 /// The outcome of `cargo deny`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Deny {
-    /// Bans, licences and sources are in order.
+    /// Bans, licences and sources are as required.
     Passed,
-    /// It is not installed.
+    /// The tool is not installed.
     Skipped,
     Failed(String),
 }

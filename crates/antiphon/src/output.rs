@@ -108,8 +108,8 @@ pub(crate) fn key_value_table(value: &Value) -> Table {
     table
 }
 
-/// A table of the places in a receipt of an erasure from which something was removed, and of those
-/// where something stays.
+/// A table of the places in a receipt of an erasure from which something was removed, and of the
+/// places where data is left.
 pub(crate) fn receipt_table(receipt: &Value) -> Table {
     let mut table = Table::new(["PLACE", "REMOVED"]);
     for (part, prefix) in [("tables", ""), ("streams", "stream ")] {

@@ -189,7 +189,7 @@ fn commands() -> impl Iterator<Item = Command> {
     all.into_iter().filter(|command| ![CONFIG, "help"].contains(&command.get_name()))
 }
 
-/// All variables. One is listed twice when commands have different texts for it.
+/// All variables. A variable occurs twice if commands have different texts for it.
 pub(crate) fn variables() -> impl Iterator<Item = Variable> {
     variables_by_heading().into_iter().map(|(_, variable)| variable)
 }
@@ -265,7 +265,7 @@ fn with_link(name: &str, help: &str) -> String {
     link.map_or(help.to_owned(), |(_, link)| format!("{help}; see {link}"))
 }
 
-/// The command names. If nearly all commands are named, the missing ones.
+/// The command names as one text. If nearly all commands have the variable, the exceptions.
 fn list(names: &[String]) -> String {
     let quoted =
         |names: Vec<&str>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
@@ -278,7 +278,7 @@ fn list(names: &[String]) -> String {
     }
 }
 
-/// Who reads only the help cannot find a scope that it omits.
+/// A reader of the help alone cannot find a scope that it omits.
 #[test]
 fn the_help_of_a_first_key_names_each_scope() {
     let mut command = Options::whole_command();

@@ -1,5 +1,5 @@
 //! Each variable of a role is explained in a page, has a place in the deployment, and a test of the
-//! fleet sees its effect. What lacks one of the three goes, or gets it.
+//! fleet sees its effect. A variable that lacks one of the three is removed, or gets it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use crate::reference_tests::variables;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-/// Written from the options: a name in them explains nothing.
+/// These are generated from the options: a name in them explains nothing.
 const GENERATED: [&str; 2] = ["deploy/REFERENCE.md", "deploy/chart/antiphon/files/variables.txt"];
 /// Folders whose sources start processes of a fleet and look at what they do.
 const FLEET_TESTS: [&str; 3] = ["crates/e2e/tests", "crates/chaos/src", "crates/testkit/src/fleet"];
-/// These set variables for the text of an error or of a manifest alone.
+/// Tests here set variables only to check the text of an error or a manifest.
 const NO_EFFECT: [&str; 4] = [
     "crates/e2e/tests/inputs.rs",
     "crates/e2e/tests/deployment/chart.rs",

@@ -17,7 +17,7 @@ const REQUEST_HEADERS: [&str; 21] = [
     "x-antiphon-actor",
     "x-antiphon-thread",
     "accept",
-    // These are for pages with traces that continue here. The server does not read the last one.
+    // Pages send these to continue a trace here. The server does not read the last one.
     "traceparent",
     "tracestate",
     "baggage",

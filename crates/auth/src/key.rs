@@ -1,7 +1,7 @@
 //! API keys: `ant_<id>_<secret>`, 64 and 256 random bits in lower-case hexadecimal digits.
 //!
 //! The secret is never stored: a stored key has the SHA-256 of the whole text. A slow hash is not
-//! needed. It protects secrets that people choose, and this one has 256 random bits.
+//! needed: it protects secrets that people choose, and this secret has 256 random bits.
 
 use std::fmt;
 

@@ -90,8 +90,8 @@ pub struct LimitExceeded {
 #[must_use = "the stream counts until it is released"]
 pub struct StreamPermit {
     tenant: TenantName,
-    /// Identifies one period of tracking a tenant. If the tenant was forgotten since, releasing the
-    /// stream changes no count.
+    /// Identifies one period of tracking a tenant. If the tenant was forgotten after that,
+    /// releasing the stream changes no count.
     born: u64,
 }
 

@@ -1,9 +1,9 @@
 //! Tickets: credentials in the URL for a browser's `EventSource`, which cannot set a header.
 //!
-//! A ticket only permits to subscribe to one thread until the ticket expires. It is stateless, so
-//! that any gateway can check it. It may be used repeatedly, because a browser reconnects to the
-//! same URL. It expires no later than its requester's credential. It names the requester's API key
-//! and the secret of it, so that revoking the key, or the end of that secret, ends its tickets.
+//! A ticket permits only subscriptions to one thread, until it expires. It is stateless, so that
+//! any gateway can check it. It may be used repeatedly, because a browser reconnects to the same
+//! URL. It expires no later than its requester's credential. It names the requester's API key and
+//! the secret of it, so that revoking the key, or the end of that secret, ends its tickets.
 //!
 //! Text: `tkt_<payload>.<mac>` in base64url without padding. Payload: version (1 byte), expiry in s
 //! (8 bytes), the mark of the API key's secret (8 bytes, zeros without a key), then tenant,

@@ -64,7 +64,7 @@ impl Batch {
             .filter(|parent| *parent != self.id)
     }
 
-    /// The batch that it replaces: `supersedes` of the metadata, a decimal string.
+    /// The batch that this batch replaces: `supersedes` of the metadata, a decimal string.
     pub fn supersedes(&self) -> Option<Position> {
         self.items.iter().find_map(|item| item.position_at("supersedes")).filter(|other| *other != self.id)
     }

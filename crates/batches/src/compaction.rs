@@ -143,7 +143,7 @@ pub struct Compaction {
     /// The strategy that selected the batches.
     pub strategy: Strategy,
     pub provenance: Provenance,
-    /// The compaction that applied before.
+    /// The compaction that applied before this one.
     pub previous: Option<Position>,
     /// The compaction applies to turns that begin when the thread has reached this position. It is
     /// later than the plan if the summary was written later.

@@ -84,7 +84,7 @@ impl Context {
     }
 }
 
-/// The state of the messages before those that were read.
+/// The state of the messages older than those that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Older {
     /// There are no older messages.

@@ -33,7 +33,7 @@ const MOST_QUERY_CHARS: usize = 2_000;
 pub struct Fact {
     /// One sentence that can be understood without context.
     pub text: String,
-    /// Its subject, such as `preference` or `event`, in lower-case letters, digits and `_`.
+    /// Subject of the fact, such as `preference` or `event`, in lower-case letters, digits and `_`.
     #[serde(default = "default_kind")]
     pub kind: String,
     /// Certainty from 0 to 1.

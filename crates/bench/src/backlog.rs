@@ -18,7 +18,7 @@ pub(super) const CHUNK_BYTES: usize = 256;
 pub(super) const INTERLEAVED: usize = 64;
 /// Number of chunks in a window, within which the chunks of a message are shuffled.
 const WINDOW: usize = 16;
-/// One entry in this number requests an acknowledgement, which covers all earlier entries.
+/// Number of entries of which one requests an acknowledgement, which covers all earlier entries.
 const ACK_EVERY: u64 = 512;
 /// Maximum number of entries without an acknowledgement. The server refuses more than 10,000
 /// entries that it has not stored yet.

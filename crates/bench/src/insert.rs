@@ -1,5 +1,5 @@
-//! The limit of committing: inserts the same rows into a copy of the table with its indexes, in
-//! statements as large as the worker's, without any other work.
+//! Measures how fast commits could be at best: inserts the same rows into a copy of the table with
+//! its indexes, in statements as large as the worker's, without any other work.
 
 use std::time::Instant;
 

@@ -1,4 +1,5 @@
-//! The limit of reading: the client library alone, without acknowledgements, only counts entries.
+//! Measures how fast a stream could be read at best: the client library alone counts entries,
+//! without acknowledgements.
 
 use std::time::{Duration, Instant};
 

@@ -43,9 +43,9 @@ impl Bus {
             return Err(BusError::Away);
         }
         let subscriber = link.client.subscribe(subject::stop(turn, run)).await?;
-        // The first chunk is sent over another connection, and a stop may be its answer. So the
-        // subscription must be sent before the chunk. If there is no connection, it is sent with
-        // the next one.
+        // The first chunk is sent over another connection, and the answer to it may be a stop. So
+        // the subscription must be sent before the chunk. If there is no connection, it is sent
+        // with the next one.
         let _ = tokio::time::timeout(FLUSH_TIMEOUT, link.client.flush()).await;
         Ok(CancelSubscription { subscriber })
     }

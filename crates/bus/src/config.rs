@@ -75,8 +75,8 @@ impl BusConfig {
             options = loaded.map_err(|error| BusError::Config(format!("{}: {error}", path.display())))?;
         }
         if let Some(path) = &self.root_certificates {
-            // The client reads them with each connection, so a missing file would look like an
-            // unreachable server.
+            // The client reads the certificates with each connection, so a missing file would look
+            // like an unreachable server.
             check_authorities(path).map_err(|error| BusError::Config(error.to_string()))?;
         }
         let authorities = match &self.root_certificates {

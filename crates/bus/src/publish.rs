@@ -91,7 +91,7 @@ impl Bus {
     }
 
     /// Replaces the entry with this sequence, which must be the last one of the subject (0: the
-    /// subject has none). Returns `None` if another entry has been stored since.
+    /// subject has none). Returns `None` if another entry has been stored meanwhile.
     ///
     /// If the ack is lost, the entry is stored but the result is still `None`. So the caller reads
     /// the current entry.

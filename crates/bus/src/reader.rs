@@ -77,7 +77,7 @@ pub struct PartitionReader {
     phase: Phase,
     queued: Option<ReaderEvent>,
     caught_up: bool,
-    /// The last time at which no entry was known to be unread.
+    /// The last time at which the reader knew that no entry was unread.
     clear_at: Instant,
     backoff: Backoff,
     restarts: u64,

@@ -18,7 +18,7 @@ pub(crate) fn leave_lost_ones(options: ConnectOptions) -> ConnectOptions {
     })
 }
 
-/// One of the servers with the fewest failures. Not the last one, if there is a choice.
+/// One of the servers with the fewest failures. The last one is chosen only if there is no other.
 fn choose<'a>(
     pool: impl Iterator<Item = (&'a ServerAddr, usize)> + Clone,
     last: Option<&ServerAddr>,

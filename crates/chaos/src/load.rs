@@ -31,7 +31,7 @@ use testkit::{
 pub(super) const PUBLISHERS: usize = 3;
 /// Maximum number of messages in progress per connection.
 const UNDER_WAY: usize = 100;
-/// One in this number of messages is a long answer.
+/// Number of messages of which one is a long answer.
 const LONG_EVERY: usize = 40;
 /// Duration of long answers, seconds.
 const LONG: RangeInclusive<u64> = 60..=120;

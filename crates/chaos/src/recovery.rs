@@ -66,8 +66,8 @@ pub(super) fn waits(
     waits
 }
 
-/// The cause of the wait between two times: the first fault between them, or otherwise the last one
-/// before.
+/// The cause of the wait between two times: the first fault that began between them, or otherwise
+/// the last one that began earlier.
 fn cause(begins: &[FaultBegin], from_ms: i64, to_ms: i64) -> Option<Fault> {
     let within = begins.iter().find(|begin| (from_ms..=to_ms).contains(&begin.at_ms));
     let around = || begins.iter().rev().find(|begin| begin.at_ms <= from_ms);

@@ -1,4 +1,4 @@
-//! Part 6 of the demo: what Postgres has, independent of what was shown before.
+//! Part 6 of the demo: the content of Postgres, whatever the earlier parts have shown.
 
 use anyhow::Result;
 use model::Bucket;

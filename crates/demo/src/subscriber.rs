@@ -26,7 +26,7 @@ pub(super) enum SubscriberEvent {
     Failed { message: String, code: String, text: String },
     /// The message starts again, in another attempt.
     Reset { message: String },
-    /// The stream starts over: what was received of open messages no longer counts.
+    /// The stream starts over: the text received of open messages is no longer valid.
     Restart,
     /// The connection broke; another one resumes after the last event.
     Broken(String),

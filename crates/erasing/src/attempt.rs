@@ -15,7 +15,7 @@ pub(crate) struct ErasureAttempt<'a> {
     pub(crate) threads: Vec<ThreadId>,
     pub(crate) agents: BTreeSet<AgentId>,
     pub(crate) progress: ErasureProgress,
-    /// The run that has marked the threads. `None`: a tenant's mark is theirs.
+    /// The run that has marked the threads. `None`: the tenant's mark applies to them.
     pub(crate) run: Option<String>,
 }
 
@@ -34,7 +34,7 @@ impl<'a> ErasureAttempt<'a> {
         Ok(Self { store, partitions, threads, agents, progress, run: None })
     }
 
-    /// The threads among these whose rows this attempt is to delete: those with its own mark.
+    /// The threads among these that have the mark of this attempt, so that it deletes their rows.
     pub(crate) async fn own(&self, threads: &[ThreadId]) -> Result<Vec<ThreadId>, EraseError> {
         match &self.run {
             Some(run) => Ok(self.store.erasing_by(threads, run).await?),

@@ -12,6 +12,6 @@ pub struct Erasure {
     pub actor: String,
     /// Timeout for workers to read the streams up to their ends.
     pub wait: Duration,
-    /// The worker's hold on the request; `None` for the command on the database.
+    /// The worker's claim on the request; `None` for the command that works on the database.
     pub hold: Option<ErasureHold>,
 }

@@ -3,7 +3,7 @@
 use bus::BusError;
 use store::StoreError;
 
-/// What is erased already stays erased; the erasure can be run again.
+/// Data that is erased already stays erased; the erasure can be run again.
 #[derive(Debug, thiserror::Error)]
 pub enum EraseError {
     #[error(transparent)]

@@ -91,7 +91,7 @@ pub async fn preview(
     Ok(Receipt::of_preview(progress))
 }
 
-/// Whether anything is stored of a thread, or it was erased before.
+/// Whether data of a thread is stored, or the thread was erased earlier.
 ///
 /// # Errors
 /// As [`erase`].
@@ -138,7 +138,7 @@ impl ErasureServers<'_> {
         let give_up_at = Instant::now() + erasure.wait;
         let (mut done, mut pending) = (BTreeSet::new(), BTreeMap::new());
         let mut new: Vec<ThreadId> = threads_of(self.store, self.bus, owner).await?.into_iter().collect();
-        // Once without threads too: the user may have other data.
+        // The loop runs once even without threads, because the user may have other data.
         loop {
             done.extend(new.iter().cloned());
             let mut attempt = ErasureAttempt::new(self.store, new, progress.clone()).await?;
@@ -160,7 +160,8 @@ impl ErasureServers<'_> {
         Ok(Receipt::of_run(&erasure.actor, progress, pending))
     }
 
-    /// Erases the threads of `attempt`, and with an owner also what else names the owner.
+    /// Erases the threads of `attempt` and, if there is an owner, all other data that names the
+    /// owner.
     async fn threads(
         self,
         attempt: &mut ErasureAttempt<'_>,
@@ -199,7 +200,7 @@ impl ErasureServers<'_> {
         streams = ErasedStreams::of_threads(bus, attempt);
         let pending = streams.clear(&erasure.actor, give_up_at, &progress).await?;
         requests += streams.drop_requests(false).await?;
-        // Gateways that had checked before the mark may have written since.
+        // Gateways that had checked the marks earlier may have written since the first deletion.
         delete_rows(attempt).await?;
         if let Some(owner) = owner {
             progress.add_rows(&store.erase_owner(owner).await?);

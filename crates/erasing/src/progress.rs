@@ -1,4 +1,4 @@
-//! What a running erasure has removed so far, and where its time went.
+//! What a running erasure has removed so far, and what its time was spent on.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,9 +22,9 @@ struct State {
 pub(crate) enum Share {
     /// Statements that delete rows.
     Postgres,
-    /// Owners that read the streams to their ends, and purges.
+    /// Waiting for owners to read the streams to their ends, and purges.
     Streams,
-    /// Processes that still act on what they have in memory.
+    /// Waiting for processes that still act on data in their memory.
     Caches,
 }
 
@@ -57,8 +57,8 @@ impl ErasureProgress {
         });
     }
 
-    /// Adds what a tenant has. Rows of its threads are among these, so they were counted before;
-    /// only the audit entries are others.
+    /// Adds the rows of a tenant. They include rows of its threads, which were counted before; only
+    /// the audit entries are new.
     pub(crate) fn add_rows_of_tenant(&self, rows: &ErasedRows) {
         self.with(|state| {
             for (table, rows) in rows {

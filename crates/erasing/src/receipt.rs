@@ -35,7 +35,7 @@ pub struct Receipt {
     pub(crate) erased_at: Timestamp,
     tables: BTreeMap<String, Value>,
     streams: BTreeMap<String, u64>,
-    /// Places where something is left, with the reason.
+    /// Places where data is left, with the reason.
     pub pending: BTreeMap<String, String>,
     spent_ms: BTreeMap<&'static str, u64>,
 }
@@ -71,7 +71,7 @@ impl Receipt {
         self.tables.extend(counts.map(|(name, rows)| (name.clone(), rows.clone())));
     }
 
-    /// What is left where, as one line; `None` when nothing is.
+    /// The data that is left, with its place, as one line; `None` if there is none.
     pub fn left(&self) -> Option<String> {
         let parts: Vec<String> = self.pending.iter().map(|(place, why)| format!("{place}: {why}")).collect();
         (!parts.is_empty()).then(|| parts.join("; "))

@@ -141,7 +141,7 @@ impl<'a> ErasedStreams<'a> {
 
     /// Purges every partition that has entries of the threads, the ends of their turns and the
     /// results of their tools. Partitions are purged again until no more entries come. Returns the
-    /// streams in which something is left, with the reason.
+    /// streams in which entries are left, with the reason.
     pub(crate) async fn clear(
         &self,
         actor: &str,
@@ -155,7 +155,7 @@ impl<'a> ErasedStreams<'a> {
         let all: BTreeSet<PartitionId> = self.partitions_of_threads().into_iter().chain(agents).collect();
         let mut rest = progress.timed(Share::Streams, self.used(bus, all)).await?;
         while !rest.is_empty() {
-            // At the same time: each waits for its owner to read its stream.
+            // The purges run at the same time, because each waits for an owner to read its stream.
             let purges: Vec<_> =
                 rest.iter().map(|place| self.purge(bus, place, actor, give_up_at, progress)).collect();
             let purging = stream::iter(purges).buffered(PARTITIONS_AT_ONCE).try_collect::<Vec<bool>>();

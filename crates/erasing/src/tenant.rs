@@ -39,7 +39,7 @@ pub(crate) async fn run(
     let (progress, id) = (attempt.progress.clone(), uuid::Uuid::now_v7().simple().to_string());
     mark(attempt, erasure, tenant, &id, give_up_at).await?;
     let marked_at = Instant::now();
-    // This prevents owners from writing what they decided before the mark.
+    // This prevents owners from writing data that they decided on before the mark.
     let everything: Vec<PartitionId> = attempt.partitions.all().collect();
     attempt.store.renounce(&everything).await?;
     let owner = ErasedOwner::Tenant(tenant.cloned());
@@ -119,7 +119,8 @@ async fn delete_everything(
         if rows == 0 {
             break;
         }
-        // Owners that read rows before the deletion would otherwise write data about them.
+        // Without this, owners that read rows before the deletion would write data about these
+        // rows.
         store.renounce(&attempt.touched()).await?;
     }
     Ok(all)

@@ -14,10 +14,10 @@ use crate::subscription::{FeedEvent, StreamPart, Subscription};
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndedMessage {
     pub header: MessageHeader,
-    /// Its place among the ends of the thread.
+    /// Position at which the message ended in the thread.
     pub position: Position,
     pub how: EndKind,
-    /// The input that it answers, if people may see the input and the answer is stored.
+    /// The input that the message answers, if people may see the input and the answer is stored.
     pub input: Option<Arc<OpenInput>>,
 }
 
@@ -70,8 +70,8 @@ pub enum CatchUp {
     Events(Vec<StreamPart>),
     /// Events; the last one is the end of the requested message.
     Last(Vec<StreamPart>),
-    /// A restart: part of what the reader has seen does not exist any more, so it continues from
-    /// [`StorePage::back_to`].
+    /// A restart: some of the data that the reader has seen does not exist any more, so it
+    /// continues from [`StorePage::back_to`].
     Restart(StreamPart),
     /// The cursor claims more of a message than exists.
     Ahead,

@@ -31,7 +31,7 @@ const PENDING_BYTES: usize = 1 << 20;
 /// Counts since the last call of [`Feed::take_counts`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct FeedCounts {
-    /// Times when frames were missing and an owner's cut replaced them.
+    /// Number of times that an owner's cut replaced missing frames.
     pub gaps_filled: u64,
     /// Chunks that were already shown, or of a lower attempt or epoch.
     pub filtered: u64,
@@ -48,7 +48,7 @@ pub struct Feed {
     pub(crate) open: BTreeMap<MessageId, FeedMessage>,
     /// Epoch and number of the last merged frame; `None` before the first cut.
     mark: Option<(u64, u64)>,
-    /// Owners of lower epochs are former owners.
+    /// Lowest epoch of a current owner; owners of lower epochs are former ones.
     least_epoch: u64,
     /// Ends up to here have been shown or precede the feed; `None` until its start is known.
     pub(crate) through: Option<Position>,
@@ -84,14 +84,15 @@ pub(crate) struct SnapshotRequests {
     pause_ms: i64,
     /// Number of replies so far.
     pub(crate) answered: u64,
-    /// Number of the most recent consecutive replies from one owner that has read its whole stream.
+    /// Number of consecutive replies, up to the last one, from one owner that has read its whole
+    /// stream.
     pub(crate) current: u32,
 }
 
 #[derive(Debug, Default)]
 struct StoreReads {
     under_way: bool,
-    /// The current read began before the owner changed: the store may have gone back since.
+    /// The current read began before the owner changed: the store may have gone back in time since.
     is_stale: bool,
     not_before: Timestamp,
 }
@@ -160,7 +161,7 @@ impl Feed {
     }
 
     /// Time at which [`Feed::poll_snapshot_request`] or [`Feed::poll_store_read`] returns
-    /// something, if no input comes before.
+    /// something, if no input arrives earlier.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let ask = self.may_ask().then_some(self.asks.not_before);
         let read = self.read().filter(|_| !self.reads.under_way).map(|_| self.reads.not_before);
@@ -192,7 +193,7 @@ impl Feed {
         }
     }
 
-    /// An owner has sent frames of this thread up to this one.
+    /// Notes that an owner has sent frames of this thread up to this number.
     pub fn on_sent(&mut self, epoch: u64, number: u64) {
         self.asks.wanted |= self.mark.is_none_or(|mark| mark < (epoch, number));
     }
@@ -236,8 +237,8 @@ impl Feed {
         }
         (self.mark, self.is_blocked) = (Some(mark), false);
         if known.is_some() && !is_same_owner && self.through.is_some() {
-            // No ends between the two cuts are known; what the former owner reported no longer
-            // counts.
+            // The ends between the two cuts are unknown, and the former owner's report of committed
+            // ends is no longer valid.
             (self.through, self.is_unsure) = (Some(self.native.cursor().base()), true);
             self.reads.is_stale = self.reads.under_way;
             self.target = cut.committed;
@@ -400,8 +401,8 @@ impl Feed {
         for text in reply.open {
             let header = MessageHeader::new(text.message, text.attempt, text.role, text.batch_type);
             is_short |= !text.chunks.is_empty() || text.input.is_some();
-            // Its input may be on the next page. A subscriber that joins before must not be shown
-            // an input that its cursor names.
+            // The input of the message may be on the next page of the reply. A subscriber that
+            // joins before that page must not be shown an input that its cursor names.
             let is_empty = text.chunks.is_empty() && text.input.is_none();
             if reply.more && is_empty && !self.open.contains_key(&header.message) {
                 continue;

@@ -14,19 +14,20 @@ pub(crate) const JUDGE_AGAIN_MS: i64 = 250;
 /// The result of a subscriber's attempt to join.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JoinResult {
-    /// It gets these events first; from then on it has the feed's position.
+    /// The subscriber gets these events first; from then on it has the feed's position.
     Joined(Vec<StreamPart>),
-    /// It lacks ends that the feed has shown: read those from its cursor up to the feed's.
+    /// The subscriber lacks ends that the feed has shown: read those from its cursor up to the
+    /// feed's.
     Behind,
-    /// It may know more than the feed, or the feed does not know the state of its thread yet. Try
-    /// again when the feed has advanced.
+    /// The subscriber may know more than the feed, or the feed does not know the state of its
+    /// thread yet. Try again when the feed has advanced.
     Wait,
-    /// Its cursor names a message that does not exist.
+    /// The cursor names a message that does not exist.
     Unknown(MessageId),
-    /// Its cursor claims more of an open message than exists.
+    /// The cursor claims more of an open message than exists.
     Ahead,
-    /// It knows an end that the owner does not know. Unless the store has that end, the cursor is
-    /// invalid.
+    /// The subscriber knows an end that the owner does not know. Unless the store has that end, the
+    /// cursor is invalid.
     Beyond,
     /// The text of an open message was dropped because of the budget.
     OverBudget,
@@ -40,7 +41,7 @@ impl Feed {
     }
 
     /// Lets a subscriber in. Without a cursor it gets the open messages from their first chunks on.
-    /// `asked`: the value of [`Feed::asked`] when it arrived.
+    /// `asked`: the value of [`Feed::asked`] when the subscriber arrived.
     pub fn join(
         &mut self,
         cursor: Option<&Cursor>,
@@ -154,7 +155,8 @@ impl Feed {
             }));
             return JoinResult::Joined(out);
         }
-        // In the order in which they came, so that inputs are shown in their order.
+        // Messages are sorted by their arrival, so that inputs are shown in the order in which they
+        // came.
         let mut all: Vec<(&MessageId, &FeedMessage)> = self.open.iter().collect();
         all.sort_unstable_by_key(|(_, open)| open.opened);
         for (message, open) in &all {

@@ -1,4 +1,4 @@
-//! One open message, and what was shown of it.
+//! One open message, and the part of it that was shown.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) struct FeedMessage {
     pub(crate) header: MessageHeader,
     progress: MessageProgress,
     withheld: WithheldCalls,
-    /// Number of consecutive replies of a current owner that have not listed it.
+    /// Number of consecutive replies of a current owner that have not listed the message.
     pub(crate) absent: u32,
     /// Number of the message among those that the feed has opened.
     pub(crate) opened: u64,
@@ -66,7 +66,7 @@ impl FeedMessage {
         *self = Self { has_input: self.has_input, log, log_bytes, ..fresh };
     }
 
-    /// True if the input that it answers was shown.
+    /// True if the input that the message answers was shown.
     pub(crate) fn has_input(&self) -> bool {
         self.has_input
     }

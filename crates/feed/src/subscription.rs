@@ -56,7 +56,7 @@ impl Subscription {
     }
 }
 
-/// A part of what is sent to a subscriber.
+/// A part of the stream that is sent to a subscriber.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StreamPart {
     /// Encoded bytes. An event may come in two parts: its id, and the shared data.

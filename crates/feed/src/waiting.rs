@@ -15,21 +15,21 @@ const READ_PAUSE_MS: i64 = 500;
 /// Why a subscriber cannot continue from its cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadCursor {
-    /// It names a message that does not exist.
+    /// The cursor names a message that does not exist.
     Unknown,
-    /// It is ahead of everything that exists.
+    /// The cursor is ahead of everything that exists.
     Ahead,
 }
 
 /// The result for a subscriber that no longer waits.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WaitOutcome {
-    /// It gets these events first; from then on it has the feed's position.
+    /// The subscriber gets these events first; from then on it has the feed's position.
     Joined(Vec<StreamPart>),
-    /// It has received the end of the only message that it wanted.
+    /// The subscriber has received the end of the only message that it wanted.
     Finished,
-    /// Its cursor is not valid for this thread. If it can no longer be refused, it restarts: see
-    /// [`Feed::restart`].
+    /// The subscriber's cursor is not valid for this thread. If the subscriber can no longer be
+    /// refused, it restarts: see [`Feed::restart`].
     Refused(BadCursor),
     /// The text of an open message was dropped because of the budget.
     OverBudget,
@@ -58,21 +58,22 @@ enum Beyond {
 #[derive(Debug)]
 struct WaitingSubscriber<V> {
     subscriber: V,
-    /// Its position, if it came with a cursor.
+    /// Position of a subscriber that has a cursor.
     native: Option<Native>,
     subscription: Subscription,
     /// See [`Feed::asked`].
     asked: u64,
-    /// Set if it knows an end that the owner does not know: whether the store has this end.
+    /// Set if the subscriber knows an end that the owner does not know: whether the store has this
+    /// end.
     beyond: Option<Beyond>,
-    /// It came without a cursor before the state of the thread was known. It gets the ends from now
-    /// on, and the store must report the position at which these begin.
+    /// The subscriber has no cursor and arrived before the state of the thread was known. It gets
+    /// the ends from now on, and the store must report the position at which these begin.
     needs_start: bool,
-    /// It lacks ends that the feed has shown, or may lack stored ones while the state of the thread
-    /// is unknown.
+    /// The subscriber lacks ends that the feed has shown, or may lack stored ones while the state
+    /// of the thread is unknown.
     is_behind: bool,
-    /// It is above the last end that the feed has shown. Its position is not an end, such as an
-    /// input, or is an end that no longer exists.
+    /// The subscriber is above the last end that the feed has shown. At its position there is
+    /// something else, such as an input, or an end that no longer exists.
     is_unsure: bool,
     /// The epoch of the feed's owner when its position was found in the store.
     found_in: Option<u64>,
@@ -138,8 +139,8 @@ impl<V> WaitingSubscribers<V> {
         Some(read)
     }
 
-    /// Time at which [`WaitingSubscribers::poll_store_read`] returns something, if no input comes
-    /// before.
+    /// Time at which [`WaitingSubscribers::poll_store_read`] returns something, if no input arrives
+    /// earlier.
     pub fn poll_timeout(&self, feed: &Feed) -> Option<Timestamp> {
         self.read(feed).map(|_| self.read_at)
     }

@@ -70,9 +70,9 @@ pub(crate) async fn watch_erased_tenants(state: &AppState, store: &Store) {
     }
 }
 
-/// Reports the gateway as not ready while NATS is away, because it then accepts no input and shows
-/// nothing new. A short interruption does not count: otherwise the restart of a NATS server would
-/// take all gateways out at once.
+/// Reports the gateway as not ready while NATS is unavailable, because it then accepts no input and
+/// shows nothing new. A short interruption does not count: otherwise the restart of a NATS server
+/// would make all gateways unready at once.
 pub(crate) async fn watch_nats(bus: &Bus, health: &Health) {
     let mut connected_at = Instant::now();
     loop {

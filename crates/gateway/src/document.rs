@@ -1,10 +1,8 @@
-//! What the API is, as OpenAPI 3.1: made from the types that requests are read into and answers are
-//! written from.
+//! The description of the API, as OpenAPI 3.1, generated from the types of requests and responses.
 //!
 //! Entry: [`document`]. An operation is a value ([`Operation`]). The file of a resource has one for
-//! each of its handlers, with the scope and the codes of all errors that it can give; the router is
-//! made of the same values. The schemas of bodies, queries and answers are derived from the types
-//! of the handlers.
+//! each of its handlers, with its scope and all its error codes. The router is made of the same
+//! values. The schemas of bodies, queries and answers are derived from the types of the handlers.
 
 mod components;
 
@@ -82,7 +80,7 @@ pub(crate) fn operations() -> Vec<Operation> {
     all.into_iter().flatten().collect()
 }
 
-/// The description. It is made of the types of the handlers, so no server is asked for it.
+/// The description. It is generated from the types of the handlers, so no running server is needed.
 pub fn described() -> Value {
     let (mut paths, mut schemas, mut refusals) = (BTreeMap::new(), BTreeMap::new(), Refusals::default());
     for operation in operations() {

@@ -67,8 +67,8 @@ impl Gateway {
     /// runtime.
     ///
     /// # Errors
-    /// The address cannot be listened on, or any client that reaches it could do everything, or the
-    /// settings of tokens are invalid.
+    /// The address cannot be listened on, or any client that reaches it would have all permissions,
+    /// or the settings of tokens are invalid.
     pub fn bind(config: &GatewayConfig) -> Result<Self, HttpServerError> {
         Ok(Self {
             server: HttpServer::bind(&config.http)?,

@@ -1,5 +1,5 @@
-//! The parts of which the description of the API is made, as OpenAPI 3.1: operations with their
-//! refusals, schemas of texts, streams of events.
+//! Building blocks for the description of the API (OpenAPI 3.1): operations with their refusals,
+//! schemas of texts, streams of events.
 
 pub(crate) mod error_codes;
 pub(crate) mod events;

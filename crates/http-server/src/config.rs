@@ -35,11 +35,11 @@ impl HttpConfig {
         }
     }
 
-    /// Checks for errors that no waiting can cure, before anything is waited for.
+    /// Checks for errors that waiting cannot cure, before the server waits for anything.
     ///
     /// # Errors
-    /// Any client that reaches the address could do everything, or the settings of tokens are
-    /// invalid.
+    /// Any client that reaches the address would have all permissions, or the settings of tokens
+    /// are invalid.
     pub fn check(&self) -> Result<(), HttpServerError> {
         if self.access.insecure && !self.addr.ip().is_loopback() {
             return Err(HttpServerError::Insecure { addr: self.addr, variable: self.addr_variable });
@@ -61,7 +61,7 @@ pub enum HttpServerError {
         /// The error of the system.
         source: io::Error,
     },
-    /// Every client that reaches the address could do anything.
+    /// Every client that reaches the address would have all permissions.
     #[error(
         "--insecure (ANTIPHON_INSECURE) is for loopback only, and {addr} ({variable}) is not: make keys with `antiphon keys create-first`"
     )]

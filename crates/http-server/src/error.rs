@@ -47,7 +47,7 @@ pub struct BudgetProblem {
 pub enum Retry {
     Never,
     Maybe,
-    /// It may succeed after this number of seconds.
+    /// The request may succeed after this number of seconds.
     After(u32),
 }
 
@@ -86,7 +86,7 @@ impl ErrorCode {
         metrics::http_error(self.name());
     }
 
-    /// The address of its entry in the book, which every gateway serves.
+    /// The address of the code's entry in the book, which every gateway serves.
     pub fn address(self) -> String {
         format!("/book/operate/error-codes.html#{}", self.name())
     }
@@ -223,7 +223,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// A refusal in the form of a protocol. The problem was counted before.
+/// A refusal in the form of a protocol. The problem has already been counted.
 pub fn refusal(problem: &Problem, error_body: fn(&RequestRejection) -> ErrorBody) -> Response {
     let (rejection, again) = problem.rejection();
     let mut response = in_form(&rejection, again, error_body);

@@ -11,8 +11,8 @@ use crate::refusals::check_head;
 use crate::transport::request_metrics::{self, WaitingRoutes};
 use crate::transport::{request_id, request_trace};
 
-/// Puts before all routes, outermost first: traces, metrics, the checks of `Host` and `Origin`,
-/// request ids, and CORS. `waiting`: the routes whose requests wait for agents.
+/// Puts these layers before all routes, the outermost first: traces, metrics, the checks of `Host`
+/// and `Origin`, request ids, and CORS. `waiting`: the routes whose requests wait for agents.
 pub fn with_layers(routes: Router, policy: HostPolicy, waiting: WaitingRoutes) -> Router {
     let cors = Arc::clone(&policy.cors);
     let routes = routes

@@ -24,7 +24,7 @@ pub struct ProtectedResource {
     pub name: &'static str,
     /// The scopes that its operations need.
     pub scopes: Vec<&'static str>,
-    /// The URL under which clients reach it; `None`: derived from each request.
+    /// The URL under which clients reach the server; `None`: derived from each request.
     pub public_url: Option<String>,
 }
 

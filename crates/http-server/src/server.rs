@@ -34,8 +34,8 @@ impl HttpServer {
     /// runtime.
     ///
     /// # Errors
-    /// The address cannot be listened on, or any client that reaches it could do everything, or the
-    /// settings of tokens are invalid.
+    /// The address cannot be listened on, or any client that reaches it would have all permissions,
+    /// or the settings of tokens are invalid.
     pub fn bind(config: &HttpConfig) -> Result<Self, HttpServerError> {
         config.check()?;
         let authenticator = Arc::new(Authenticator::new(&config.access)?);

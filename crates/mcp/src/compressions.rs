@@ -106,7 +106,7 @@ async fn applied(
     Ok(answer)
 }
 
-/// The same for a request that was executed before.
+/// The answer to a request that was executed before.
 async fn applied_again(
     context: &ToolContext,
     id: &ReasoningSessionId,

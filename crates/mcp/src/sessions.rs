@@ -130,7 +130,7 @@ pub(crate) async fn append(
     let given = given.ok_or_else(|| ToolError::argument("messages is missing"))?;
     let messages = given.iter().map(new_message).collect::<Result<Vec<_>, _>>()?;
     let new = reasoning::append(messages)?;
-    // Messages with thinking alone are excluded, because they get no number.
+    // A message that contains only thinking is not counted, because it gets no number.
     let count = new.messages.len() as u64;
     let digest = arguments.digest(ToolName::Append.as_str());
     let request = arguments.name("request_id")?.map(|id| RequestId { id, digest: &digest });

@@ -96,8 +96,8 @@ impl AgentSetting {
     pub const MEMORY: Self = Self::boolean("memory");
     /// Maximum tokens of facts in a turn request.
     pub const MEMORY_TOKENS: Self = Self::integer("memory_tokens", 1, 32_000);
-    /// Language that is assumed for facts and questions whose words do not show it; `simple`: the
-    /// language of most facts.
+    /// Language assumed for facts and questions whose words do not show their language; `simple`:
+    /// the language of most facts.
     pub const MEMORY_LANGUAGE: Self = Self::one_of("memory_language", &MEMORY_LANGUAGES);
     /// Handling of messages while the agent backs off.
     pub const FOREGROUND_DURING_BACKOFF: Self =
@@ -161,7 +161,7 @@ impl AgentSetting {
         self.allowed(settings)?.as_str()
     }
 
-    /// Checks its value in these settings, if present.
+    /// Checks the value of this setting in these settings, if present.
     ///
     /// # Errors
     /// The requirement: "deadline_ms must be a whole number from 100 to 86400000".
@@ -174,7 +174,7 @@ impl AgentSetting {
         }
     }
 
-    /// Errors of the known settings among these.
+    /// Errors of the known settings in this map.
     pub fn errors(settings: &Map<String, Value>) -> impl Iterator<Item = String> {
         Self::ALL.iter().filter_map(|setting| setting.check(settings).err())
     }

@@ -24,7 +24,7 @@ pub struct AnswerCalls {
 struct ReportedCall {
     call: ModelCall,
     has_id: bool,
-    /// Bytes of text, reasoning and arguments received while it was the last open call.
+    /// Bytes of text, reasoning and arguments received while this call was the last open one.
     written_bytes: usize,
 }
 

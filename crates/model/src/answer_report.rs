@@ -15,7 +15,7 @@ pub enum FinishReason {
     Length,
     /// The provider withheld the rest.
     ContentFilter,
-    /// The model requested tools, and their results did not come.
+    /// The model requested tools, but their results did not arrive.
     ToolCalls,
     /// The turn was stopped.
     Stopped,
@@ -25,7 +25,7 @@ impl FinishReason {
     pub const ALL: [Self; 5] =
         [Self::Stop, Self::Length, Self::ContentFilter, Self::ToolCalls, Self::Stopped];
 
-    /// Metadata key under which a workflow reports it with the final chunk.
+    /// Metadata key under which a workflow reports the reason with the final chunk.
     pub const KEY: &str = "finish_reason";
 
     /// Name in JSON and Postgres.

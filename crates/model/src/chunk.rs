@@ -222,9 +222,9 @@ impl<'de> Deserialize<'de> for Chunk {
 /// One chunk of a frame, with its message, attempt, step and role.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IncomingChunk {
-    /// Message that it belongs to.
+    /// Message that the chunk belongs to.
     pub message: MessageId,
-    /// Attempt that it comes from; a higher one fences a lower one.
+    /// Attempt from which the chunk comes; a higher attempt fences a lower one.
     pub attempt: u32,
     /// Step of the turn, from 0.
     pub step: u32,

@@ -22,11 +22,11 @@ pub enum Command {
 /// stream, so it is applied once and in order, and it is audited.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Control {
-    /// Id of the command: the same id again does nothing.
+    /// Id of the command: a repeated command with the same id does nothing.
     pub id: CommandId,
     /// The operator or client.
     pub actor: Box<str>,
-    /// Agent that it concerns; for a turn of a thread, the thread's id.
+    /// Agent that the command concerns; for a turn of a thread, the thread's id.
     pub subject: AgentId,
     pub kind: ControlKind,
 }
@@ -90,7 +90,7 @@ impl ControlKind {
         }
     }
 
-    /// Task, turn, timer or schedule that it concerns, if any.
+    /// Task, turn, timer or schedule that the command concerns, if any.
     pub fn target(&self) -> Option<&str> {
         match self {
             Self::Pause | Self::Resume | Self::ClearBackoff | Self::EraseThread => None,

@@ -10,7 +10,7 @@ use crate::{BatchType, Chunk, Message, MessageFailure, MessageKey, Position, Rol
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedMessage {
     pub key: MessageKey,
-    /// Position among the ends of the thread.
+    /// Position in the order in which messages of the thread end.
     pub position: Position,
     pub attempt: u32,
     pub role: Role,

@@ -226,7 +226,7 @@ owned!(ReasoningSessionId);
 macro_rules! may_be_queue {
     ($name:ident) => {
         impl $name {
-            /// Kind of work if it is a background queue, or the thread of one.
+            /// Kind of work of a background queue, or of the thread of such a queue.
             pub fn background_kind(&self) -> Option<TaskKind> {
                 without_queue(&self.0).1.and_then(TaskKind::from_name)
             }

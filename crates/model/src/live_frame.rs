@@ -29,7 +29,7 @@ pub struct LiveFrame {
 /// How a message ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MessageEnd {
-    /// Position among the ends of its thread.
+    /// Position in the order in which messages of its thread end.
     pub position: Position,
     /// Chunks released before the end.
     pub chunks: u32,

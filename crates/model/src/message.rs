@@ -101,9 +101,9 @@ impl Message {
 pub struct KnownMessage {
     pub message: MessageId,
     pub attempt: u32,
-    /// Id of the first chunk that it lacks.
+    /// Id of the first chunk that the gateway lacks.
     pub next: u32,
-    /// True if it has the input that the message answers.
+    /// True if the gateway has the input that the message answers.
     pub has_input: bool,
 }
 

@@ -107,8 +107,8 @@ impl Metadata {
         Self::of_entries(vec![(origin_keys::SYNTHETIC, Value::Bool(true))]).joined(self).into_owned()
     }
 
-    /// Both objects in one. A key that both have keeps the value of `self`. Nothing is copied if
-    /// `more` is empty: that is so for nearly all inputs and tasks.
+    /// Merges both objects. A key that both have keeps the value of `self`. Nothing is copied if
+    /// `more` is empty, as for nearly all inputs and tasks.
     pub(crate) fn joined(&self, more: Self) -> Cow<'_, Self> {
         match (self.as_map(), more.0) {
             (_, None) => Cow::Borrowed(self),

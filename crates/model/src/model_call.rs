@@ -27,7 +27,7 @@ pub struct ModelCall {
     pub cached_tokens: Option<u64>,
     /// Output tokens of reasoning; `None`: not reported.
     pub reasoning_tokens: Option<u64>,
-    /// The counts are estimates: the provider's have not come.
+    /// The counts are estimates, because the provider's counts have not arrived.
     pub is_estimated: bool,
 }
 
@@ -221,7 +221,7 @@ impl Metadata {
         Some(ModelCall { model, output_tokens, ..ModelCall::default() })
     }
 
-    /// True if it has any key besides the list of model calls.
+    /// True if the metadata have any key besides the list of model calls.
     pub fn is_more_than_model_calls(&self) -> bool {
         self.as_map().is_some_and(|map: &Map<String, Value>| map.keys().any(|key| key != ModelCall::KEY))
     }

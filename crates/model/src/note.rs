@@ -19,7 +19,7 @@ const HIDDEN: &str = "hidden";
 #[derive(Debug, Clone, PartialEq)]
 pub struct Note {
     pub thread: ThreadId,
-    /// Message id: the same id again is the same note.
+    /// Message id: a repeated note with the same id is the same note.
     pub message: MessageId,
     pub content: String,
     pub author: Box<str>,

@@ -15,7 +15,7 @@ pub struct OpenInput {
 }
 
 impl OpenInput {
-    /// Id of the answer that it waits for.
+    /// Id of the answer that the input waits for.
     pub fn answer(&self) -> MessageId {
         self.turn.answer(self.run)
     }

@@ -48,7 +48,7 @@ impl RequestedBatch {
     }
 }
 
-/// The next input of a batch, requested by the answer before it.
+/// The next input of a batch, requested by the previous answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContinuedBatch {
     pub batch: Position,
@@ -116,7 +116,7 @@ impl TurnOrigin {
     }
 
     /// Separates the origin of an input from its whole metadata, and returns it with the rest.
-    /// `decoded` is `None` in data of earlier builds, and for a person's input in the store.
+    /// `decoded` is `None` in data of earlier builds, and in the store for a person's input.
     pub fn split(decoded: Option<Self>, input: Metadata) -> (Self, Metadata) {
         let origin = match decoded.or_else(|| Self::of_stored(&input)) {
             None | Some(Self::Person { .. }) => Self::of_person(&input),
@@ -149,8 +149,8 @@ impl TurnOrigin {
         !matches!(self, Self::Person { .. })
     }
 
-    /// True if the origin can have opened a turn of this id. The ids of inputs that the system
-    /// creates are derived.
+    /// True if a turn with this id can have this origin. The ids of inputs that the system creates
+    /// are derived.
     pub fn fits(&self, turn: &TurnId) -> bool {
         match self {
             Self::Person { .. } => true,

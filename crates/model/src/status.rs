@@ -115,7 +115,7 @@ pub struct ActiveTurn {
     pub batch: Option<Box<OpenBatch>>,
 }
 
-/// The part of an active turn's batch that has come.
+/// The part of an active turn's batch that has arrived.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenBatch {
     /// Stored batch that it continues.
@@ -181,7 +181,7 @@ pub struct RequestInfo {
     pub deliveries: u32,
     /// Number of times it was handed back.
     pub handed_back: u32,
-    /// Time until it is delivered again, ms, if it was handed back.
+    /// Time until the request is delivered again, ms, if it was handed back.
     pub again_ms: Option<i64>,
     /// Time since a service last reported progress, ms.
     pub alive_ms: Option<i64>,

@@ -13,7 +13,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
     pub agent: AgentId,
-    /// Id of the task: the same id again is the same task.
+    /// Id of the task: a repeated task with the same id is the same task.
     pub id: TaskId,
     pub kind: TaskKind,
     /// Text, which becomes the turn's input.
@@ -126,7 +126,7 @@ impl TaskEdit {
 pub struct DelayedTask {
     /// The task, of kind [`TaskKind::Task`].
     pub task: Task,
-    /// Earliest time at which it enters the queue, by the database's clock.
+    /// Earliest time at which the task enters the queue, by the database's clock.
     pub not_before: Timestamp,
 }
 

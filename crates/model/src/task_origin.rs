@@ -41,7 +41,7 @@ pub enum TaskOrigin {
     AfterTurn(FollowedTurn),
     /// A compaction that needs a summary of a part of this thread.
     Summary { thread: ThreadId, compaction: Position },
-    /// The answer of a task before it.
+    /// The answer of the task that it continues.
     Continuation(ContinuedBatch),
     /// The answer of a task that follows a turn of this thread.
     ContinuationAfterTurn {
@@ -67,7 +67,7 @@ impl TaskOrigin {
     }
 
     /// Separates the origin of a task from its whole metadata, and returns it with the rest.
-    /// `decoded` is `None` in data of earlier builds, and for a task that was sent in the store.
+    /// `decoded` is `None` in data of earlier builds, and in the store for a task that was sent.
     pub fn split(
         decoded: Option<Self>,
         (agent, id, kind): (&AgentId, &TaskId, TaskKind),
@@ -108,12 +108,12 @@ impl TaskOrigin {
         !matches!(self, Self::Sent { .. } | Self::Scheduled { .. })
     }
 
-    /// True if the task's turn was not wanted by its sender, but by the answer before it.
+    /// True if the previous answer requested the task's turn, and not a sender.
     pub fn is_continuation(&self) -> bool {
         matches!(self, Self::Continuation(_) | Self::ContinuationAfterTurn { .. })
     }
 
-    /// True if the origin can have sent a task of this id and kind. The ids of continuations are
+    /// True if a task of this id and kind can have this origin. The ids of continuations are
     /// derived, and each kind of background work has its own origin.
     pub fn fits(&self, id: &TaskId, kind: TaskKind) -> bool {
         match self {

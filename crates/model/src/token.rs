@@ -33,7 +33,7 @@ impl TokenKey {
     /// Key from 32 random bytes.
     ///
     /// # Errors
-    /// Another number of bytes.
+    /// There is another number of bytes.
     pub fn new(bytes: &[u8]) -> Result<Self, InvalidTokenKey> {
         bytes.try_into().map(Self).map_err(|_| InvalidTokenKey(bytes.len()))
     }
@@ -81,7 +81,7 @@ impl TokenKeys {
         self.current.token(thread, turn, run)
     }
 
-    /// True if it is the token of this run with any accepted key.
+    /// True if `received` is the token of this run with any accepted key.
     pub fn accepts(&self, thread: &ThreadId, turn: &TurnId, run: u32, received: &TurnToken) -> bool {
         let mut keys = std::iter::once(&self.current).chain(&self.previous);
         keys.any(|key| key.token(thread, turn, run).matches(received))

@@ -98,7 +98,7 @@ impl TurnId {
         self.0.as_str()
     }
 
-    /// True if it answers an input and not a task.
+    /// True if the turn answers an input and not a task.
     pub fn is_foreground(&self) -> bool {
         self.as_str().starts_with('u')
     }
@@ -122,7 +122,7 @@ impl TurnId {
         if turn.is_heartbeat() { Ok(turn) } else { Err(InvalidTurnId::Form) }
     }
 
-    /// True if it continues a batch without a person's input.
+    /// True if the turn continues a batch without a person's input.
     pub fn is_continuation(&self) -> bool {
         let place = self.as_str().split_once('-').and_then(|(_, unique)| unique.strip_prefix('h'));
         let is_place = |place: &str| !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit());
@@ -348,7 +348,7 @@ pub enum TurnError {
     Unanswered(Unanswered),
     /// The thread had an active turn, and the policy was to reject.
     Busy,
-    /// It was stopped before it began.
+    /// The turn was stopped before it began.
     Stopped,
     /// A later input rolled it back.
     RolledBack,
@@ -405,13 +405,13 @@ impl TurnError {
 pub enum Unanswered {
     /// No service has taken it.
     NoWorkflow,
-    /// Services have handed it back, including the last one.
+    /// Services have handed the request back, including the last one.
     HandedBack,
-    /// A service took it and then missed its acknowledgment deadline.
+    /// A service took the request and then missed its acknowledgment deadline.
     LostService,
-    /// It was acknowledged, and no chunk has come.
+    /// The request was acknowledged, but no chunk has arrived.
     NoAnswer,
-    /// It was acknowledged, and the answer has no final chunk.
+    /// The request was acknowledged, but the answer has no final chunk.
     Unfinished,
     /// Chunks for the answer came without the turn's token or with another one.
     NoToken,

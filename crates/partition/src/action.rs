@@ -46,7 +46,7 @@ pub enum EntryBody {
         /// Its raw payload.
         payload: Bytes,
         refusal: RejectedEntry,
-        /// Answer that it was meant for, if it carries a token.
+        /// Answer that the payload was meant for, if the payload carries a token.
         answer: Option<RefusedAnswer>,
     },
 }
@@ -56,7 +56,7 @@ pub enum EntryBody {
 pub struct RefusedAnswer {
     /// The thread of its subject.
     pub thread: ThreadId,
-    /// Token it carries. Only the turn that has this token is affected.
+    /// Token that the payload carries. Only the turn that has this token is affected.
     pub token: TurnToken,
     /// Description of the resulting dead letter, for people.
     pub dead_letter: String,
@@ -162,7 +162,7 @@ pub enum Input {
         outcome: Option<TaskDelay>,
     },
     /// Reply to [`Action::Save`]: everything is stored except these items, which the store
-    /// permanently refuses with these errors. They fail.
+    /// permanently refuses with these errors. These items fail.
     Saved(Vec<(SavedItem, String)>),
     /// Another process has written timers of this partition.
     TimersChanged,
@@ -198,7 +198,7 @@ pub enum Action {
     /// Save this, independently of commits, retrying until it is stored; answer with
     /// [`Input::Saved`]. One at a time.
     Save(Save),
-    /// Send the end of the message to the gateways.
+    /// Notify the gateways that the message has ended.
     End(MessageEnded),
     /// A gateway knows an owner with this higher epoch. Ask the store whether the lease is still
     /// held; if so, raise the lease's epoch above this one. A store that went back in time may have
@@ -284,9 +284,10 @@ pub struct ReadyChunks {
     pub role: Role,
     /// Type of the message's batch.
     pub batch_type: BatchType,
-    /// Chunks that fit into one frame; empty when only the attempt rose, or for an input.
+    /// Chunks that fit into one frame. Empty for an input, and if the frame only announces a higher
+    /// attempt.
     pub chunks: Vec<Arc<Chunk>>,
-    /// The input that the message answers, when it is accepted.
+    /// Set if the frame announces an accepted input: the input that the message answers.
     pub input: Option<Arc<OpenInput>>,
     /// Number of the frame.
     pub frame: FrameNumber,
@@ -301,8 +302,7 @@ pub struct MessageEnded {
     pub role: Role,
     /// Type of the message's batch.
     pub batch_type: BatchType,
-    /// Position among the ends of the thread; if the message is persisted, it is the message's
-    /// position.
+    /// Position in the order in which messages of the thread end. A persisted message keeps it.
     pub position: Position,
     /// Number of released chunks.
     pub chunks: u32,
@@ -354,7 +354,7 @@ pub struct SnapshotReply {
     pub token: u64,
     /// State of the thread that the text belongs to.
     pub cut: Cut,
-    /// Open messages; known ones start at the gateway's next chunk.
+    /// Open messages. For a message that the gateway knows, only the text that it lacks.
     pub open: Vec<PartialText>,
     /// True if more messages are open than the reply contains.
     pub left_out: bool,
@@ -371,7 +371,8 @@ pub struct ChangedThreads {
     pub epoch: u64,
     /// Number of the last frame sent.
     pub number: u64,
-    /// Threads that have had frames since the one in the query, with the last frame of each.
+    /// Threads that have had frames after the frame that the query names, with the last frame of
+    /// each.
     pub threads: Vec<(ThreadId, u64)>,
     /// False if there may be other threads.
     pub is_complete: bool,
@@ -380,7 +381,7 @@ pub struct ChangedThreads {
 /// Something to log; it has no other effect.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MachineReport {
-    /// A chunk came again with the same id and other content: the first one stays.
+    /// Two chunks have the same id but different content. The first one is kept.
     Conflict {
         key: MessageKey,
         chunk_id: u32,
@@ -389,7 +390,7 @@ pub enum MachineReport {
         /// Digest of the dropped chunk.
         dropped: u64,
     },
-    /// A message that belongs to no turn was given up.
+    /// A message without a turn has failed.
     GivenUp {
         key: MessageKey,
         failure: MessageFailure,
@@ -416,7 +417,7 @@ pub enum MachineReport {
         /// Bytes of the chunks' text.
         bytes: usize,
     },
-    /// Stream sequences that never came: the stream lost them.
+    /// Sequences that are missing in the stream, because the stream lost their entries.
     Hole {
         /// First missing sequence.
         first: Seq,
@@ -441,7 +442,7 @@ pub enum MachineReport {
     Timer {
         timer: TimerId,
         outcome: TimerOutcome,
-        /// Rule or other cause that decided it.
+        /// Rule or other cause of the change.
         by: Option<String>,
     },
     /// A run of a turn failed.
@@ -476,9 +477,9 @@ pub enum TimerOutcome {
     Postponed,
     /// A rule refused it.
     Refused,
-    /// It was cancelled before it fired.
+    /// The timer was cancelled before it fired.
     Cancelled,
-    /// The turn that it fired was withdrawn.
+    /// The turn that the timer started was withdrawn.
     Withdrawn,
 }
 

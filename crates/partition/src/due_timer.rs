@@ -1,4 +1,4 @@
-//! A due timer with everything that decides about it, as stored.
+//! A due timer with all stored data that the decision about it needs.
 
 use model::{AgentId, Metadata, Position, ThreadId, TimerId, TimerKind, Timestamp};
 use scheduling::follow_up::{
@@ -12,11 +12,11 @@ use crate::turn_state::SUPERSEDED_BY_MESSAGE;
 /// State of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerState {
-    /// It has not fired yet.
+    /// The timer has not fired yet.
     Pending,
-    /// It has fired.
+    /// The timer has fired.
     Fired,
-    /// It will never fire, or what it fired was withdrawn.
+    /// The timer will never fire, or the turn or task that it started was withdrawn.
     Ended,
 }
 
@@ -41,15 +41,15 @@ pub struct DueSchedule {
     pub unfinished: u32,
 }
 
-/// A timer that is due, or whose turn is about to start, with everything that decides about it.
+/// A timer that is due, or whose turn is about to start, with all data that the decision needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueTimer {
     pub id: TimerId,
-    /// Kind of what it fires.
+    /// Kind of the timer, which decides what it fires.
     pub kind: TimerKind,
     /// Thread of the follow-up, if it is one.
     pub thread: Option<ThreadId>,
-    /// Agent that it belongs to.
+    /// Agent that the timer belongs to.
     pub agent: AgentId,
     /// State of the timer as stored.
     pub state: TimerState,
@@ -65,7 +65,7 @@ pub struct DueTimer {
     pub settings: Map<String, Value>,
     /// True if the agent is paused.
     pub paused: bool,
-    /// For a follow-up: true if a budget that its turn counts in is spent.
+    /// For a follow-up: true if a budget that applies to its turn is spent.
     pub is_over_budget: bool,
     /// Past or future end of the agent's backoff.
     pub backoff_until: Option<Timestamp>,
@@ -130,7 +130,7 @@ impl DueTimer {
         }
     }
 
-    /// True if a person has written since it was armed, or may have.
+    /// True if a person has written, or may have written, since the follow-up was armed.
     pub fn is_answered(&self) -> bool {
         self.is_history_gone
             || self.real_input.as_ref().is_some_and(|(position, ..)| *position > self.armed_position())
@@ -143,7 +143,7 @@ impl DueTimer {
 
     /// Why the turn of a fired follow-up must not start, according to its row; `None` if it may
     /// start. The turn may have waited for a budget, a limit or the end of a pause, and the rules
-    /// may refuse it now. It is then not sent at all.
+    /// may refuse it now. Such a turn is not sent.
     pub fn superseded_by(&self) -> Option<&'static str> {
         if self.is_superseded() {
             return Some(SUPERSEDED_BY_MESSAGE);

@@ -1,4 +1,4 @@
-//! What one input causes: the actions for the driver, and what metrics count.
+//! Effects of one input: actions for the driver, and counts for metrics.
 
 use model::Timestamp;
 

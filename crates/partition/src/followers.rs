@@ -11,9 +11,10 @@ pub const FOLLOWER_EXPIRY_MS: i64 = 20_000;
 
 /// Followers of one partition's threads under one epoch.
 ///
-/// A gateway starts to follow a thread with its snapshot, so that it misses nothing in between.
-/// Errors here cost only time: a gateway that lacks frames notices the gap in their numbers, asks
-/// for a snapshot, and follows again. Memory is bounded by what each gateway follows.
+/// The request for a snapshot also makes the gateway a follower of the thread, so that it misses no
+/// frame after the snapshot. Errors here cost only time: a gateway that lacks frames notices the
+/// gap in their numbers, asks for a snapshot, and follows again. Memory is bounded by what each
+/// gateway follows.
 #[derive(Debug)]
 pub(crate) struct Followers {
     threads: HashMap<ThreadId, Vec<GatewayId>, foldhash::fast::FixedState>,

@@ -9,7 +9,7 @@ use model::{FrameNumber, ThreadId};
 /// threads.
 ///
 /// A forgotten thread costs its readers one query: its next frame names the latest forgotten frame
-/// as its predecessor, and a reader whose last frame is older asks.
+/// as its predecessor, and a reader whose last frame is older sends a query.
 #[derive(Debug)]
 pub(crate) struct Frames {
     epoch: u64,

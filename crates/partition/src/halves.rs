@@ -44,7 +44,7 @@ impl OpenHalves {
         let text: String = joint.into_iter().chain(chunk.text.chars()).chain(lost).collect();
         let mut joined = Arc::unwrap_or_clone(chunk);
         joined.text = text.into();
-        // The half at its end is kept with the chunk, for an owner that resumes from what was
+        // The half at the end of the chunk is kept with it, for an owner that resumes from what was
         // saved.
         joined.halves = Halves::new(None, last);
         Arc::new(joined)

@@ -1,5 +1,5 @@
-//! Runs that are over: when their workflows were stopped, and which calls of late attempts were
-//! counted.
+//! State of runs that have ended: when their workflows were last stopped, and which calls of late
+//! attempts were counted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,7 +7,7 @@ use model::{AgentId, IncomingChunk, MessageKey, Timestamp, TurnId, UsageKind};
 
 use crate::types::UsageWrite;
 
-/// Interval after which a workflow that continues is stopped again, ms.
+/// Minimum interval between two stops of a workflow that continues an ended run, ms.
 const STOP_AGAIN_MS: i64 = 5_000;
 /// Maximum number of remembered runs of one partition that have ended or publish after their end.
 /// Beyond it the oldest are forgotten: they may be stopped again sooner, and their calls are no
@@ -45,7 +45,7 @@ pub(crate) struct LateRuns {
 #[derive(Debug)]
 struct LateRun {
     stopped_at: Timestamp,
-    /// `None`: a previous owner has ended it.
+    /// `None`: a previous owner has ended the run.
     ended: Option<EndedRun>,
     /// Attempt whose first chunk came too late.
     began: Option<Attempt>,
@@ -71,7 +71,8 @@ impl LateRuns {
         self.runs.get(key).is_some_and(|run| run.ended.is_some())
     }
 
-    /// Notes that the run's workflow is stopped now; false if it was stopped a moment ago.
+    /// Notes that the run's workflow is stopped now. False if it was stopped less than
+    /// [`STOP_AGAIN_MS`] ago.
     pub(crate) fn stop(&mut self, key: &RunKey, now: Timestamp) -> bool {
         if let Some(run) = self.runs.get_mut(key) {
             let is_due = now.since_ms(run.stopped_at) >= STOP_AGAIN_MS;

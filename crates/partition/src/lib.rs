@@ -1,8 +1,8 @@
 //! One partition as one state machine: `handle(input, now) -> actions`.
 //!
 //! Entry type: [`Partition`]. The machine reads the entries of the stream in order, orders the
-//! chunks of each message and releases them. It writes what has ended in one [`Commit`] at a time,
-//! with the checkpoint up to which the stream is not needed again.
+//! chunks of each message and releases them. It writes ended messages and turns in one [`Commit`]
+//! at a time, with the checkpoint up to which the stream is not needed again.
 //!
 //! Invariants: no checkpoint passes an entry that is still needed; a message leaves memory only
 //! after its commit; a machine whose commit was not applied is dropped, never repaired. The crate

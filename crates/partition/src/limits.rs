@@ -74,7 +74,7 @@ impl Default for PartitionLimits {
             sweep_ms: 30_000,
             tick_ms: 1_000,
             replay_entries: 500_000,
-            // It bounds the time of a takeover. A larger stream does not make a takeover longer.
+            // This bounds the time of a takeover, whatever the size of the stream.
             replay_bytes: 256 << 20,
             replay_command_bytes: 8 << 20,
             save_bytes: 256 << 10,

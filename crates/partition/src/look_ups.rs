@@ -1,4 +1,4 @@
-//! Which messages have ended: those remembered, and those that the store is asked about.
+//! Knows which messages have ended, from memory or from look-ups in the store.
 
 use std::collections::BTreeMap;
 

@@ -114,7 +114,7 @@ impl Partition {
                 }
                 self.reading.clock.set_caught_up(caught_up, now);
                 if caught_up {
-                    // If the stream lost its end, there is nothing more to wait for.
+                    // If the stream lost its last entries, there is nothing more to wait for.
                     self.reading.begins_after = self.reading.begins_after.min(self.reading.last_seq);
                     self.requests_are_read();
                 }
@@ -164,7 +164,7 @@ impl Partition {
         self.effects.take_actions()
     }
 
-    /// When [`Input::Tick`] is wanted next; `None` while nothing waits for time.
+    /// Time at which the next [`Input::Tick`] is needed; `None` while nothing waits for time.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let idle = self.messages.len() == 0
             && self.table.turns.is_empty()
@@ -179,7 +179,7 @@ impl Partition {
     }
 
     /// True if the action to start the turn has been returned and its end is not committed. Until
-    /// then it keeps its place under limits: the commit says how many tokens it used.
+    /// then the turn counts toward limits, because only the commit shows how many tokens it used.
     pub fn is_active(&self, turn: &TurnId) -> bool {
         self.table.turns.get(turn).is_some_and(|turn| !turn.is_waiting())
     }

@@ -23,11 +23,12 @@ pub(crate) const CHUNK_OVERHEAD: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// The store has been asked whether the message has already ended; nothing is released.
+    /// The store was asked whether the message has already ended. Until it answers, no chunk is
+    /// released.
     Unknown,
     /// Chunks are ordered and released as they come.
     Live,
-    /// It has ended and is kept until its commit is applied.
+    /// The message has ended and is kept until its commit is applied.
     Ended,
 }
 
@@ -61,7 +62,8 @@ pub(crate) struct OpenMessage {
     /// Ids of chunks restored from the store. Joining of UTF-16 halves may have changed their text,
     /// so the same chunks read again from the stream may differ.
     restored: BTreeSet<u32>,
-    /// In order, without gaps; those from index `published` on have not been sent.
+    /// Released chunks, in order and without gaps; those from index `published` on have not been
+    /// sent.
     pub(crate) released: Vec<Arc<Chunk>>,
     /// Arrival times of the chunks.
     pub(crate) times: ChunkTimes,
@@ -77,9 +79,9 @@ pub(crate) struct OpenMessage {
     announce_reset: bool,
     /// Model calls of earlier attempts, as far as this owner has read them.
     earlier_calls: Vec<ModelCall>,
-    /// A part of it is stored or being saved, and must be deleted when the message ends.
+    /// A part of the message is stored or being saved, and must be deleted when the message ends.
     pub(crate) is_saved: bool,
-    /// A previous owner saved it, so its ages include time in which nothing was read.
+    /// A previous owner saved the message, so its ages include time in which nothing was read.
     pub(crate) is_restored: bool,
     /// The failure is decided, but takes effect only after the store has confirmed that the message
     /// is new.
@@ -96,7 +98,7 @@ pub(crate) struct OpenMessage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hold {
     pub(crate) seq: Seq,
-    /// Total bytes of entries that this owner had read by then.
+    /// Total bytes of the entries that this owner had read up to this entry.
     pub(crate) read_bytes: u64,
 }
 
@@ -223,9 +225,8 @@ impl OpenMessage {
         }
     }
 
-    /// Takes one chunk, which the stream stored at `stored_at` and the caller has assigned by its
-    /// key. If an attempt was delivered several times, only the delivery whose chunk comes first
-    /// counts.
+    /// Takes one chunk of this message. `stored_at`: time at which the stream stored it. If an
+    /// attempt was delivered several times, only the delivery whose chunk comes first counts.
     pub(crate) fn take(
         &mut self,
         arrival: &IncomingChunk,
@@ -403,7 +404,7 @@ impl OpenMessage {
         std::mem::replace(&mut self.hold, part.later)
     }
 
-    /// Handles that the store refused the part being saved. If the message ended meanwhile, its end
+    /// Handles the store's refusal of the part being saved. If the message ended meanwhile, its end
     /// stays as it is.
     pub(crate) fn fail_save(&mut self, failure: MessageFailure) {
         self.saving = None;

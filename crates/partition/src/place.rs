@@ -33,7 +33,7 @@ pub struct Compared {
 pub struct Found<'a> {
     /// Incarnation of the stream.
     pub incarnation: &'a str,
-    /// Lowest sequence present, or the one after the last.
+    /// Lowest sequence in the stream. If the stream is empty, the one after its last entry.
     pub first: Seq,
     /// Last sequence ever assigned.
     pub last: Seq,
@@ -55,7 +55,8 @@ pub enum IncidentKind {
     StoreSteppedBack,
     /// The stream was created again: all uncommitted entries of the old one are lost.
     StreamRenewed,
-    /// The stream lost its end and was written past it: the uncommitted entries there are lost.
+    /// The stream lost its last entries, and new ones have their sequences: the uncommitted ones
+    /// are lost.
     StreamParted,
     /// The stream lacks entries that the store needs.
     EntriesGone,

@@ -70,7 +70,8 @@ impl StreamReading {
         held.min(deferred).min(self.last_seq)
     }
 
-    /// Goes back to the first item that had to wait in the stream, and returns its entry.
+    /// Sets the position back to the first item that had to wait in the stream, and returns its
+    /// entry.
     pub(crate) fn go_back(&mut self, now: Timestamp) -> Option<Seq> {
         let place = self.deferring.take()?;
         let (from, _) = place;

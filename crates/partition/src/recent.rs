@@ -14,7 +14,7 @@ use crate::types::CommandKey;
 /// Approximate bytes of an entry in addition to itself and the text of its ids: a place in the
 /// table, and reference counts.
 const OVERHEAD: usize = 64;
-/// Room is given back only above this number of entries.
+/// Memory is released only above this number of entries.
 const SMALL: usize = 64;
 
 /// Key of a remembered item.
@@ -133,7 +133,7 @@ impl<K: RecentKey, V> Recent<K, V> {
         size_of::<(K, V)>() + key.text_bytes() + OVERHEAD
     }
 
-    /// Gives back room taken by a burst.
+    /// Releases the memory that a burst took.
     fn give_back(&mut self) {
         let room = (self.entries.len() * 2).max(SMALL);
         if self.entries.capacity() > room * 2 {

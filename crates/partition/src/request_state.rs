@@ -21,19 +21,19 @@ pub enum RequestNews {
         /// delivered.
         is_alive: bool,
     },
-    /// A service handed it back; it will be delivered again.
+    /// A service handed the request back; it will be delivered again.
     HandedBack {
         /// Deliveries up to now.
         deliveries: u32,
         /// Delay until the next delivery, ms.
         again_ms: i64,
     },
-    /// The service that took it missed its acknowledgment deadline: it is delivered again when a
-    /// service asks for requests.
+    /// The service that took the request missed its acknowledgment deadline: the request is
+    /// delivered again when a service asks for requests.
     Lost,
-    /// A service acknowledged it, or refused it permanently: it is not delivered again.
+    /// A service acknowledged the request, or refused it permanently: it is not delivered again.
     Acknowledged,
-    /// It is not delivered again, because it was handed back the maximum number of times.
+    /// The request is not delivered again, because it was handed back the maximum number of times.
     GivenUp {
         /// Deliveries up to now.
         deliveries: u32,
@@ -50,7 +50,7 @@ pub(crate) struct RequestState {
     last_back: u32,
     /// Time of the next delivery.
     again_at: Option<Timestamp>,
-    /// Time at which its last permitted delivery was handed back.
+    /// Time at which the last permitted delivery of the request was handed back.
     given_up_at: Option<Timestamp>,
     /// Time at which a service last reported progress.
     alive_at: Option<Timestamp>,
@@ -102,8 +102,8 @@ impl RequestState {
         Place::HandedBack
     }
 
-    /// True if the request is not delivered again and there was time to read the chunks published
-    /// before.
+    /// True if the request is not delivered again, and there was time to read the chunks that were
+    /// published before its last delivery ended.
     pub(crate) fn is_given_up(self, now: Timestamp) -> bool {
         self.given_up_at.is_some_and(|at| now.since_ms(at) >= LAST_CHUNKS_MS)
     }
@@ -124,17 +124,17 @@ impl RequestState {
         self.has_unproven = true;
     }
 
-    /// True if no service can take it again: one has it or has acknowledged it.
+    /// True if no service can take the request again: one has it or has acknowledged it.
     fn is_in_hand(self) -> bool {
         matches!(self.place, Place::Taken | Place::Acknowledged)
     }
 
-    /// Reason why no chunk comes; `is_heard`: one has come before.
+    /// Reason why no chunk comes; `is_heard`: a chunk has come already.
     pub(crate) fn reason(self, is_heard: bool) -> Option<WaitReason> {
         let unanswered = |why| Some(WaitReason::Unanswered(why));
         match self.place {
-            // Checked before the place, even after an acknowledgment: the service must learn that
-            // its chunks are not accepted.
+            // This check precedes the place, even after an acknowledgment: the service must learn
+            // that its chunks are not accepted.
             _ if self.has_unproven && !is_heard => unanswered(Unanswered::NoToken),
             Place::HandedBack => unanswered(Unanswered::HandedBack),
             Place::Lost => unanswered(Unanswered::LostService),

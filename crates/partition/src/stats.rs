@@ -49,7 +49,7 @@ pub struct Counters {
     pub unauthorized: u64,
     /// Chunks of bare messages whose role differs from the message's.
     pub other_roles: u64,
-    /// Commands that had been taken before.
+    /// Commands that had already been taken.
     pub duplicate_commands: u64,
     /// Commands of erased threads, dropped.
     pub erased_commands: u64,
@@ -84,8 +84,8 @@ pub struct Counters {
     pub control_commands: u64,
 }
 
-/// Durations of turns of inputs since they were last taken, in ms from when this owner read the
-/// input. Tasks and turns that a previous owner started are not measured.
+/// Durations for the turns of inputs since the previous collection, in ms from when this owner read
+/// the input. Tasks and turns that a previous owner started are not measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TurnTimes {
     /// Time until the first chunk of the answer was read.
@@ -95,7 +95,7 @@ pub struct TurnTimes {
 }
 
 impl TurnTimes {
-    /// Maximum number of durations kept between two takes.
+    /// Maximum number of durations kept between two collections.
     const MOST: usize = 10_000;
 
     pub(crate) fn heard(&mut self, turn: &TrackedTurn, now: Timestamp) {

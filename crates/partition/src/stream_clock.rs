@@ -7,7 +7,7 @@ use model::Timestamp;
 /// While the reader has seen everything, real time passes: a missing chunk has not been published.
 /// While the reader is behind, the missing chunk may be unread in the stream, so only the time of
 /// the entries read passes. A backlog of an hour thus ages a gap by the time between its entries,
-/// not by the hour. While NATS is away, the clock is stopped.
+/// not by the hour. While NATS is unavailable, the clock is stopped.
 #[derive(Debug)]
 pub(crate) struct StreamClock {
     elapsed_ms: i64,

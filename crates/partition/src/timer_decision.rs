@@ -1,4 +1,4 @@
-//! Decides a due timer from what the store has.
+//! Decides a due timer from the data in the store.
 
 use model::{
     BusyPolicy, Metadata, Task, TaskId, TaskKind, TaskOrigin, ThreadId, TimerId, TimerKind, Timestamp,

@@ -33,13 +33,13 @@ pub(crate) struct TimerWindow {
     horizon: Option<Timestamp>,
     is_loading: bool,
     /// The last page contained nothing new, because at least a page of timers is due at the same
-    /// moment. StreamReading the page again returns the same timers until one of them has left.
+    /// moment. Reading the page again returns the same timers until one of them has left.
     is_exhausted: bool,
     /// Other processes have written timers since the last read.
     is_stale: bool,
     most: usize,
     seen_at: Timestamp,
-    /// Decisions for the next commit, with what they send.
+    /// Decisions for the next commit, with the messages that they send.
     writes: Vec<(TimerWrite, Option<Outgoing>)>,
     /// Unanswered look-ups of due timers, and the threads whose follow-up was superseded since the
     /// first of them.

@@ -8,7 +8,7 @@ use crate::types::Outgoing;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingTimer {
     pub id: TimerId,
-    /// Time until it is due, ms by the database's clock; negative when it is overdue.
+    /// Time until the timer is due, ms by the database's clock; negative when it is overdue.
     pub wait_ms: i64,
 }
 
@@ -37,28 +37,28 @@ pub struct NextDue {
 /// Decision on a due timer, before a model is called.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TimerVerdict {
-    /// It fires: `outgoing` is sent in the commit that marks the timer.
+    /// The timer fires: `outgoing` is sent in the commit that marks the timer.
     Fire {
         /// A turn for a follow-up, otherwise a task.
         outgoing: Box<Outgoing>,
         /// Next occurrence of a schedule.
         next: Option<NextDue>,
     },
-    /// It is delayed.
+    /// The timer is delayed.
     Later {
         next: NextDue,
-        /// Rule that delays it; `None`: it was not due by the database's clock, and nothing is
-        /// written.
+        /// Rule that delays the timer; `None`: the timer was not due by the database's clock, and
+        /// nothing is written.
         by: Option<String>,
     },
-    /// It never fires.
+    /// The timer never fires.
     End {
         /// State in which it ends.
         state: TimerEnd,
         /// Rule that refused it, or what cancelled it.
         by: String,
     },
-    /// It is no longer pending.
+    /// The timer is no longer pending.
     Gone,
 }
 
@@ -90,7 +90,7 @@ impl TimerDecision {
 pub enum TimerEnd {
     /// Cancelled by a person's message, a client, or a newer timer.
     Cancelled,
-    /// It had fired, but its turn left nothing.
+    /// The timer had fired, but its turn was withdrawn without a visible effect.
     Withdrawn,
     /// Refused by a rule.
     Refused,
@@ -115,14 +115,14 @@ pub struct ArmedTimer {
     pub id: TimerId,
     /// Thread of the follow-up, if it is one.
     pub thread: Option<ThreadId>,
-    /// Agent that it belongs to.
+    /// Agent that the timer belongs to.
     pub agent: AgentId,
     /// Due this many ms after the commit, by the database's clock.
     pub wait_ms: i64,
     /// Content of the column `timers.body`.
     pub body: Metadata,
-    /// Turn whose end arms it; if the store refuses that turn, the timer is not set. `None`: no
-    /// turn arms it.
+    /// Turn whose end arms the timer; if the store refuses that turn, the timer is not set. `None`:
+    /// no turn arms it.
     pub armed_by: Option<TurnId>,
 }
 
@@ -132,7 +132,7 @@ pub struct ArmedTimer {
 pub enum TimerWrite {
     /// Sets the timer.
     Arm(ArmedTimer),
-    /// It has fired; the turn or task that it fired is in the outbox of the same commit.
+    /// The timer has fired; the turn or task that it fired is in the outbox of the same commit.
     Fire {
         id: TimerId,
         /// Turn of a follow-up.
@@ -180,7 +180,8 @@ impl TimerWrite {
         matches!(self, Self::Arm(armed) if armed.armed_by.is_none())
     }
 
-    /// Time in ms until it is due once this is written; `None`: it is not pending.
+    /// Time in ms until the timer is due once this change is written; `None`: the timer is not
+    /// pending.
     pub(crate) fn waits_ms(&self) -> Option<i64> {
         match self {
             Self::Arm(armed) => Some(armed.wait_ms),

@@ -22,26 +22,26 @@ pub(crate) enum TurnSource {
     Task(QueuedTask),
 }
 
-/// Where a turn is, with what only this state has.
+/// Where a turn is, with the data that exist only in this state.
 #[derive(Debug)]
 pub(crate) enum TurnState {
-    /// It waits for its thread. `Some`: its agent could not start it.
+    /// The turn waits for its thread. `Some`: its agent could not start it.
     Waiting { postponed: Option<Postponed> },
     /// The action to start it has been returned.
     Starting,
     /// A request is published, by this owner or a previous one; chunks come.
     Running,
-    /// It has ended and is kept until its commit is applied.
+    /// The turn has ended and is kept until its commit is applied.
     Ended(EndedTurn),
 }
 
 #[derive(Debug)]
 pub(crate) struct EndedTurn {
     pub(crate) end: TurnEnd,
-    /// The workflow is notified once the end is stored. Before that, a later owner may have to wait
-    /// for the answer.
+    /// True if the workflow is notified once the end is stored. It is not notified earlier, because
+    /// a later owner may have to wait for the answer.
     pub(crate) is_abandoned: bool,
-    /// The command that ended it, with the sequence of its entry.
+    /// The command that ended the turn, with the sequence of its entry.
     pub(crate) stopped_by: Option<(Seq, AuditWrite)>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) enum TurnEnd {
     Complete,
     Stopped,
     Failed(MessageFailure),
-    /// End of a follow-up that leaves nothing, with its cause.
+    /// The follow-up was withdrawn, for this cause: none of its messages are stored.
     Withdrawn(&'static str),
 }
 
@@ -122,8 +122,8 @@ pub(crate) struct RunRequest {
     pub(crate) may_be_repeated: bool,
     /// When this owner published it, by the owner's clock.
     pub(crate) published_at: Option<Timestamp>,
-    /// True if it was published while the reader was behind: entries read until the reader has
-    /// caught up are older than the request.
+    /// True if the request was published while the reader was behind: entries read until the reader
+    /// has caught up are older than the request.
     pub(crate) was_behind: bool,
     /// Facts given to the run.
     pub(crate) recalled: RecalledFacts,
@@ -132,9 +132,9 @@ pub(crate) struct RunRequest {
 
 #[derive(Debug)]
 enum AgentRules {
-    /// The driver has not read the agent's settings. The end that came before waits for them: they
-    /// decide what a task's failure means, and with them the driver reports whether a follow-up is
-    /// still wanted and which facts the run was given.
+    /// The driver has not read the agent's settings yet. An end that arrives earlier waits for
+    /// them, because they decide the effect of a task's failure. With them the driver also reports
+    /// whether a follow-up is still wanted and which facts the run was given.
     Unknown {
         pending_end: Option<TurnEnd>,
     },
@@ -200,8 +200,8 @@ pub(crate) struct Postponed {
 
 /// Maximum interval between two tries to start a turn that its agent cannot start yet, ms.
 const LOOK_AGAIN_MS: i64 = 5_000;
-/// The same interval for a spent budget or a limit of turns: many agents may wait for the same
-/// budget or limit, for weeks.
+/// Maximum interval between two tries while a budget is spent or a limit of turns is reached, ms:
+/// many agents may wait for the same budget or limit, for weeks.
 const LOOK_AT_SHARED_LIMIT_MS: i64 = 15_000;
 
 impl Postponed {
@@ -244,7 +244,7 @@ impl TrackedTurn {
         }
     }
 
-    /// Timer that fired it; `Some` means that the turn is a follow-up.
+    /// Timer that fired the turn; `Some` means that the turn is a follow-up.
     pub(crate) fn timer(&self) -> Option<&TimerId> {
         match &self.source {
             TurnSource::Input(opened) => opened.origin.timer(),
@@ -344,7 +344,7 @@ impl TrackedTurn {
         self.answer.progress_at = self.answer.progress_at.max(time);
     }
 
-    /// Time at which its input was accepted; for a retry, the time of the first acceptance.
+    /// Time at which the turn's input was accepted; for a retry, the time of the first acceptance.
     pub(crate) fn accepted_at(&self) -> Timestamp {
         match &self.source {
             TurnSource::Input(opened) => {
@@ -382,7 +382,8 @@ impl TrackedTurn {
         }
     }
 
-    /// True if the system created its input, so that it need not keep its place in the thread.
+    /// True if the system created the turn's input, so that the turn need not keep its place in the
+    /// thread.
     fn steps_aside(&self) -> bool {
         match &self.source {
             TurnSource::Input(opened) => opened.origin.is_synthetic(),
@@ -417,7 +418,8 @@ impl TrackedTurn {
         matches!(self.source, TurnSource::Task(_))
     }
 
-    /// Time in ms since its last chunk, or else its request, or else its arrival.
+    /// Time in ms since the turn's last chunk, or else since its request, or else since its
+    /// arrival.
     pub(crate) fn idle_ms(&self, now: Timestamp) -> i64 {
         let since = self.answer.heard_at.or(self.request.published_at).unwrap_or(self.times.came_at);
         now.since_ms(since).max(0)

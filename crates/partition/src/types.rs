@@ -23,15 +23,15 @@ pub enum CommandKey {
 pub enum CommandVerdict {
     /// The command is new. For a control command: it has not been done, and its task is not known.
     New,
-    /// It was taken before: a turn that is committed, failed in this run or is saved as open; a
-    /// control command that was done; or a task with this payload.
+    /// The command was taken before: a turn that is committed, failed in this run or is saved as
+    /// open; a control command that was done; or a task with this payload.
     Known {
         /// [`Task::digest`] of a known task, 0 otherwise.
         digest: u64,
     },
     /// The agent or thread does not exist and must not be created by use.
     Unknown,
-    /// It belongs to an erased thread: it is dropped and nothing of it is kept.
+    /// The command belongs to an erased thread: it is dropped, and none of its data is kept.
     Erased,
     /// The store permanently refuses this look-up. The command becomes a dead letter.
     Refused,
@@ -194,14 +194,14 @@ pub enum Started {
     /// The store permanently refuses to read the data that the turn starts from. The turn fails
     /// with code `rejected_by_database`.
     Unreadable {
-        /// Rules that apply to what follows.
+        /// Rules for the work that follows the turn.
         rules: TurnRules,
         /// Error text of the store.
         detail: String,
     },
     /// The request cannot be made, and a retry would not help.
     Refused {
-        /// Rules that apply to what follows.
+        /// Rules for the work that follows the turn.
         rules: TurnRules,
         /// Reason, for people.
         text: String,
@@ -419,7 +419,7 @@ pub struct AuditWrite {
 pub struct OpenTurn {
     /// The input, with the current run.
     pub opened: TurnOpened,
-    /// Sequence of its entry in the stream, which is the order of waiting inputs.
+    /// Sequence of the input's entry in the stream, which is the order of waiting inputs.
     pub seq: Seq,
     /// Age of the input in ms.
     pub age_ms: i64,

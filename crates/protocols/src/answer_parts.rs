@@ -23,7 +23,7 @@ use arguments::ArgumentsScanner;
 pub(crate) struct Span {
     /// Number among all spans and calls of the answer.
     pub(crate) part: u32,
-    /// Step that it belongs to.
+    /// Step that the text or the reasoning belongs to.
     pub(crate) step: u32,
     /// Reasoning if true, else text.
     pub(crate) is_reasoning: bool,
@@ -38,7 +38,7 @@ pub(crate) struct ShownCall {
     pub(crate) tool: String,
     /// Number among all spans and calls of the answer.
     pub(crate) part: u32,
-    /// Step that it belongs to.
+    /// Step that the call belongs to.
     pub(crate) step: u32,
     /// Number among the calls of its step.
     pub(crate) number: usize,

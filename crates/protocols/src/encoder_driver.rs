@@ -21,7 +21,7 @@ pub(crate) trait ProtocolEncoder {
     /// The outline has changed.
     fn change(&mut self, change: PartChange<'_>, out: &mut Vec<u8>);
 
-    /// The end has come; open parts are closed after this call.
+    /// The answer has ended; open parts are closed after this call.
     fn ending(&mut self, _end: AnswerEnd<'_>) {}
 
     /// Ends the stream; all open parts were closed.

@@ -1,7 +1,7 @@
 //! Reads the bytes of an event stream as events and comments, however the bytes are split.
 //!
-//! For clients of our own streams; `workflow` reads those of models, which deviate from the
-//! standard.
+//! It is made for clients of our own streams. Streams of models deviate from the standard, and
+//! `workflow` reads those.
 
 /// Maximum size in bytes of one event, above that of the largest answer in one event.
 const MAX_EVENT_BYTES: usize = 64 << 20;

@@ -103,7 +103,7 @@ pub struct MessageHeader {
     pub role: Role,
     /// The kind of input that began its batch.
     pub batch_type: BatchType,
-    /// The turn that it answers; `None`: no turn asked for it.
+    /// The turn that the message answers; `None`: no turn asked for the message.
     turn: Option<TurnId>,
 }
 
@@ -114,7 +114,7 @@ impl MessageHeader {
         Self { message, attempt, role, batch_type, turn }
     }
 
-    /// Whether it is the answer of a turn, which has steps.
+    /// Whether the message is the answer of a turn, which has steps.
     pub fn is_answer(&self) -> bool {
         self.turn.is_some()
     }
@@ -209,8 +209,7 @@ impl Native {
         out.into()
     }
 
-    /// The input that the message answers. After it the reader's cursor says that its reader has
-    /// the input.
+    /// The input that the message answers. From then on the reader's cursor includes the input.
     pub fn input(&mut self, header: &MessageHeader, input: &OpenInput) -> Encoded {
         self.cursor.set_input(&header.message, InputMark::Shown);
         let (message, answer) = (input.turn.input(), input.answer());
@@ -227,7 +226,7 @@ impl Native {
         self.named("input_withdrawn", CHUNK_FIELDS, &event)
     }
 
-    /// The id line of an input whose data was encoded before.
+    /// The id line of an input whose data has already been encoded.
     pub fn replay_input(&mut self, message: &MessageId) -> Bytes {
         self.cursor.set_input(message, InputMark::Shown);
         let mut out = Vec::with_capacity(96);
@@ -281,7 +280,7 @@ impl Native {
         self.event(448, &event)
     }
 
-    /// The message failed. `position`: its place among the ends of the thread.
+    /// The message failed. `position`: the position at which it ended in the thread.
     pub fn failed(&mut self, header: &MessageHeader, position: Position, failure: &StreamError) -> Encoded {
         self.cursor.end(&header.message, position);
         let event = FailedEvent {
@@ -335,7 +334,7 @@ pub fn waiting(thread: &ThreadId, message: &MessageId, reason: WaitReason) -> By
     out.into()
 }
 
-/// The same for clients of other protocols: a comment in a block of its own.
+/// The event as clients of other protocols get it: a comment in a block of its own.
 pub fn waiting_comment(reason: WaitReason) -> Bytes {
     format!(": waiting: {}: {}\n\n", reason.name(), reason.message()).into()
 }

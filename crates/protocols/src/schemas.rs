@@ -47,7 +47,7 @@ pub fn one_of<const N: usize>(names: [&'static str; N]) -> Object {
 
 schema! {
     /// Why an answer ended. The model had finished, a limit of tokens cut the text, the provider
-    /// withheld the rest, results of tools did not come, or the turn was stopped.
+    /// withheld the rest, results of tools did not arrive, or the turn was stopped.
     FinishReasonSchema as "FinishReason", one_of(FinishReason::ALL.map(FinishReason::name))
 }
 

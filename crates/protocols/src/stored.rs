@@ -35,7 +35,7 @@ pub struct StoredMessage<'a> {
 pub struct StoredAnswer {
     attempt: u32,
     position: Position,
-    /// It is the answer of a turn, and not a message without a turn.
+    /// The message is the answer of a turn, and not a message without a turn.
     has_steps: bool,
     steps: Vec<StoredStep>,
     /// Metadata of the final chunk; `None`: the turn was stopped before it.
@@ -57,7 +57,7 @@ struct StoredCall {
     id: String,
     name: String,
     arguments: String,
-    /// Its arguments and result are hidden from people.
+    /// The call's arguments and result are hidden from people.
     is_withheld: bool,
     /// The call itself is stored, not only its result.
     is_made: bool,

@@ -128,7 +128,8 @@ impl Spans {
         Some((call, result))
     }
 
-    /// The first such call below a node that covers `width` calls from `first` on.
+    /// The first call at or before `index` with a result at or after it, below a node that covers
+    /// `width` calls from `first` on.
     fn find(&self, node: usize, first: usize, width: usize, index: usize) -> Option<usize> {
         if first > index || self.last[node] <= index {
             return None;

@@ -34,9 +34,10 @@ pub struct Piece {
 /// Result of inserting a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Insert {
-    /// It was the next one: [`Reorder::next_ready`] returns it and the chunks that it releases.
+    /// The chunk was the next one: [`Reorder::next_ready`] returns it and the chunks that it
+    /// releases.
     Ready,
-    /// It waits behind a gap.
+    /// The chunk waits behind a gap.
     Held,
     /// The same chunk is already present; dropped.
     Duplicate,
@@ -45,7 +46,8 @@ pub enum Insert {
         /// Digest of the chunk that stays.
         kept: u64,
     },
-    /// It contradicts the message or exceeds a limit; dropped without any other change.
+    /// The chunk contradicts the message or exceeds a limit; it is dropped without any other
+    /// change.
     Rejected(ChunkRejection),
 }
 
@@ -119,7 +121,8 @@ impl<T> Reorder<T> {
         if kept == Some(piece.digest) {
             return Insert::Duplicate;
         }
-        // Known chunks are checked too: one repeated as final contradicts its first version.
+        // Known chunks are checked too: a chunk that is repeated as final contradicts its first
+        // version.
         if let Err(rejection) = self.check_final(&piece) {
             return Insert::Rejected(rejection);
         }

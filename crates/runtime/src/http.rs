@@ -40,8 +40,8 @@ pub fn client(silence: Option<Duration>) -> Result<Client, ClientError> {
     .build()?)
 }
 
-/// TLS with Mozilla's authorities and those of the machine, if any. An image may have no
-/// authorities, and a company may have its own.
+/// TLS with Mozilla's authorities and the machine's own, if any. An image may have no authorities,
+/// and a company may have its own.
 fn tls() -> Result<ClientConfig, rustls::Error> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let own = rustls_native_certs::load_native_certs();

@@ -31,7 +31,7 @@ pub struct AgentQueue {
     /// be changed while the end is being stored.
     busy: Option<Position>,
     /// Replaces an unknown `head`: nothing up to here was pending when the first task came. Without
-    /// it, a queue that was forgotten would load tasks again that were done before.
+    /// it, a queue that was forgotten would load tasks again that are done.
     floor: Option<Position>,
     /// Tasks were stored since the last load was requested, so its answer about further tasks is
     /// outdated.
@@ -48,7 +48,7 @@ pub struct AgentQueue {
 pub enum HeadState {
     /// There is no task.
     None,
-    /// There is one, but only in the store.
+    /// The queue has a first task, but only in the store.
     NotLoaded,
     /// The first task is running.
     Running,
@@ -58,7 +58,7 @@ pub enum HeadState {
     Waits(Timestamp),
     /// A change of the first task is decided and not stored yet.
     Unsettled,
-    /// It may start.
+    /// The first task may start.
     Ready,
 }
 

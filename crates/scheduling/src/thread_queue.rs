@@ -14,24 +14,24 @@ pub struct ThreadQueue<T> {
 /// Result of admitting an input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission<T> {
-    /// It waits; if no turn is active, it is next.
+    /// The input waits; if no turn is active, it is next.
     Enqueued,
-    /// It is refused: the thread is busy.
+    /// The input is refused: the thread is busy.
     Rejected,
-    /// It is next, and the active turn must be stopped.
+    /// The input is next, and the active turn must be stopped.
     Interrupts(T),
-    /// It is next, and the active turn must be rolled back.
+    /// The input is next, and the active turn must be rolled back.
     RollsBack(T),
 }
 
 /// Whether a waiting input may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// It may start.
+    /// The input may start.
     Ready,
-    /// It cannot start yet, and the inputs behind it wait with it.
+    /// The input cannot start yet, and the inputs behind it wait with it.
     Blocks,
-    /// It cannot start yet, but the inputs behind it need not wait.
+    /// The input cannot start yet, but the inputs behind it need not wait.
     StepsAside,
 }
 

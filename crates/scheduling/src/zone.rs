@@ -21,7 +21,8 @@ pub(crate) enum Instants {
     One(Timestamp),
     /// Twice, because the clock goes back.
     Two(Timestamp, Timestamp),
-    /// Never, because the clock skips it: contains the moment of the change.
+    /// The wall clock never shows this time, because it skips it: contains the moment of the
+    /// change.
     Skipped(Timestamp),
 }
 

@@ -163,9 +163,9 @@ pub enum PlantedBug {
     ErasedInPart,
     /// The last message of an expired batch stays.
     RetiredInPart,
-    /// Retention deletes batches that turns continue, like any other.
+    /// Retention deletes even batches that turns are about to continue.
     RetiredOpen,
-    /// Retention deletes batches as it read them, even if their thread has changed since.
+    /// Retention deletes batches as it read them, even if their thread has changed after the read.
     RetiredBlind,
     /// Retention deletes the newest batches instead of the oldest.
     RetiredNewest,

@@ -29,8 +29,8 @@ pub fn check(evidence: &Evidence) -> Vec<Violation> {
     check_messages(evidence, &expected_outcomes, &BTreeSet::new(), &BTreeSet::new())
 }
 
-/// Like [`check`], and also checks every invariant of turns. Commands may have become dead letters,
-/// and answers of turns may have failed.
+/// Like [`check`], and also checks every invariant of turns. Commands that became dead letters, and
+/// answers that failed, are allowed here.
 pub fn check_with_turns(evidence: &Evidence, turns: &turns::Turns) -> Vec<Violation> {
     let expected_outcomes = expected_outcomes(&evidence.ledger, &evidence.rules);
     let commands = turns.ledger.iter().map(|ordered| (ordered.partition, ordered.seq)).collect();

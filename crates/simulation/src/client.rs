@@ -29,7 +29,7 @@ pub(crate) struct Client {
     since: Option<i64>,
     /// When the client last started over without a cursor, ms.
     pub(crate) begun_at: i64,
-    /// A gateway let the client join by an owner's report from before the store went back.
+    /// A gateway let the client join by an owner's report from before the store went back in time.
     pub(crate) may_be_undone: bool,
 }
 

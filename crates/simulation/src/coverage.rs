@@ -73,7 +73,8 @@ coverage! {
     saves,
     /// Saves of an owner whose worker had died or been drained.
     saves_after_death,
-    /// Saves that were refused: another owner had the partition, or the store had gone back.
+    /// Saves that were refused: another owner had the partition, or the store had gone back in
+    /// time.
     saves_fenced,
     /// Spilled messages restored by a new owner.
     spill_restores,
@@ -120,7 +121,7 @@ coverage! {
     checks,
     /// Further parts of queues that were read.
     loads,
-    /// Commands that had been accepted before.
+    /// Commands that had already been accepted.
     duplicate_commands,
     /// Tasks that entered queues.
     tasks,
@@ -165,7 +166,7 @@ coverage! {
     unreadable_starts,
     /// Timers whose data for the decision the store refused to read.
     unreadable_timers,
-    /// Parts of refused commits that were written by themselves.
+    /// Parts of refused commits that were written separately.
     parts_alone,
     /// Refused commits of which some parts were written and the others were not.
     parts_without_rest,
@@ -187,15 +188,15 @@ coverage! {
     turn_conflicts,
     /// Stores that went back in time.
     steps_back,
-    /// Partitions with a commit in progress when a store went back.
+    /// Partitions with a commit in progress when a store went back in time.
     steps_in_commit,
-    /// Owners that noticed a store that went back.
+    /// Owners that noticed a store that went back in time.
     steps_noticed,
     /// Threads that were erased completely.
     erasures,
     /// Erasures that were killed and started again.
     erasures_killed,
-    /// Erasures that a store that went back had forgotten, fully or partly.
+    /// Erasures that a store that went back in time had forgotten, fully or partly.
     erasures_undone,
     /// Rows that erasures deleted.
     erased_rows,
@@ -230,13 +231,13 @@ coverage! {
     stream_cuts,
     /// Streams that were created again.
     stream_renewals,
-    /// Streams that were purged beyond the state of a store that went back.
+    /// Streams that were purged beyond the state of a store that went back in time.
     purges_behind,
     /// Streams that lost an entry.
     entries_lost,
-    /// Clients that had left when what they saw was undone: they are not checked.
+    /// Clients that had left before events that they saw were undone. They are not checked.
     undone_transcripts,
-    /// Restarts that took back an end that their client had been shown.
+    /// Restarts that revoked an end that their client had been shown.
     taken_back,
     /// Holes that owners encountered.
     holes_named,
@@ -244,7 +245,7 @@ coverage! {
     rebases,
     /// Incidents that were recorded when a stream did not match.
     incidents,
-    /// Entries that are gone from stream and store.
+    /// Entries that both stream and store have lost.
     gone,
     /// Jumps of the clocks to the next timer.
     jumps_ahead,
@@ -268,7 +269,7 @@ coverage! {
     occurrences_skipped,
     /// Follow-ups that were withdrawn because a person wrote.
     follow_ups_withdrawn,
-    /// Follow-ups that left nothing for another reason.
+    /// Follow-ups that were withdrawn for another reason.
     follow_ups_failed,
     /// Follow-ups that a message cancelled before they fired.
     follow_ups_cancelled,

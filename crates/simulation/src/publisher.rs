@@ -209,7 +209,7 @@ fn append(
                             && at - *last_at < 50
                             && frame.chunks.len() < 3 =>
                     {
-                        // The frame is stored when its last chunk is there.
+                        // A frame is stored at the time of its last chunk.
                         *last_at = at;
                         frame.chunks.push(arrival);
                         all.push(published);

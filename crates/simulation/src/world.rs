@@ -222,8 +222,8 @@ impl World {
             doomed: doomed(&ledger, &fates, &scenario),
             free_since: vec![None; usize::from(scenario.partitions)],
             messages: fates.len(),
-            // Each of these has its own generator, so that the other faults stay the same as
-            // before.
+            // Each of these has its own generator, so that it does not change the draws of the
+            // other faults.
             going_back: GoingBack::new(Rng::new(seed ^ 0xb4c2)),
             budgets: SpentBudgets::new(Rng::new(seed ^ 0xb0d6e7)),
             erasing: Erasures::new(Rng::new(seed ^ 0xe7a5e)),

@@ -25,7 +25,7 @@ pub const MOST_BUDGETS: i64 = 1_000;
 const VISIBLE_AFTER: Duration = Duration::from_secs(30);
 /// The longest part of the ledger that one statement reads.
 const COUNTED_AT_ONCE: Duration = Duration::from_secs(6 * 3_600);
-/// The most budgets whose period one statement renews.
+/// Maximum number of budgets whose period one statement renews.
 const ENDED_AT_ONCE: i64 = 1_000;
 /// Maximum attempts to renew budgets whose periods have ended. Another process may renew them at
 /// the same time, or the new period may end meanwhile.

@@ -87,7 +87,7 @@ struct CleanupTable {
     /// True if a B-tree has the rows in the order of `at`. Without one, ORDER BY would sort all
     /// rows.
     is_ordered: bool,
-    /// SQL that deletes what belongs to the deleted rows, which are named `gone`.
+    /// SQL that deletes the rows that belong to the deleted records, which are named `gone`.
     rest: &'static str,
 }
 
@@ -245,8 +245,8 @@ impl CleanupKind {
 }
 
 impl Store {
-    /// Deletes at most `most` records beyond a limit and returns how many. If fewer than `most`
-    /// were deleted, no more are left.
+    /// Deletes at most `most` records beyond a limit and returns their number. If it is below
+    /// `most`, no such records are left.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
@@ -294,7 +294,7 @@ fn by_age(table: &CleanupTable) -> String {
     let CleanupTable { name, at, only, .. } = table;
     let order = if table.is_ordered { format!("ORDER BY t.{at}") } else { String::new() };
     // now(), not clock_timestamp(): an index scan needs a constant time. SKIP LOCKED: a row that is
-    // being changed stays for now, and several workers share the work.
+    // being changed is deleted later, and several workers share the work.
     format!(
         "WITH old AS MATERIALIZED (
              SELECT t.ctid AS place FROM {name} AS t

@@ -17,9 +17,9 @@ impl Store {
     /// Checks these commands against the store and returns a verdict for each, in their order.
     ///
     /// Without `create_agents`, a new task of an agent without settings is
-    /// [`CommandVerdict::Unknown`], and so is a new turn in a thread that does not exist. An act on
-    /// an agent that does not exist is always unknown. A command for an erased thread, or with the
-    /// text of one, is [`CommandVerdict::Erased`]: no data of it is kept.
+    /// [`CommandVerdict::Unknown`], and so is a new turn in a thread that does not exist. A control
+    /// command for an agent that does not exist is always unknown. A command for an erased thread,
+    /// or with the text of one, is [`CommandVerdict::Erased`]: no data of it is kept.
     ///
     /// # Errors
     /// [`StoreError::NotOwner`]: see [`Store::lookup`].

@@ -73,8 +73,8 @@ pub struct StoredDeadLetter {
     pub seq: Seq,
     /// Subject of an entry; `None` for messages.
     pub subject: Option<String>,
-    /// The thread that it was sent to, or the agent's own thread; `None` when its subject cannot be
-    /// read. The text may be longer than a valid id.
+    /// The thread that the entry was sent to, or the agent's own thread; `None` when its subject
+    /// cannot be read. The text may be longer than a valid id.
     pub owner: Option<String>,
     /// Thread of a message; `None` for entries.
     pub thread: Option<String>,

@@ -30,7 +30,7 @@ const BATCHES_AT_ONCE: i64 = 20;
 /// turns.
 const FOLLOWING: &str =
     "JOIN tasks AS d ON d.kind <> 'task' AND antiphon_origin_thread(d.agent_id, d.metadata) = k.id";
-/// SQL that joins the first messages of the turns of these background tasks.
+/// SQL that joins the first messages of the turns that run the tasks joined by [`FOLLOWING`].
 const INPUTS: &str = "JOIN messages AS q ON q.sequence_num = 0 AND q.metadata ? 'thread_id'
         AND (q.metadata ? 'assistant_message_id' OR q.metadata ? 'compaction_id')
         AND antiphon_origin_thread(q.thread_id, q.metadata) = k.id AND q.message_id LIKE 't____-%-q'
@@ -115,7 +115,7 @@ pub struct Erased {
     pub actor: String,
     /// Erased rows by table, over all erasures of this thread.
     pub counts: Value,
-    /// True if the thread was created again since, so that it accepts messages.
+    /// True if the thread was created again after its erasure, so that it accepts messages.
     pub is_named: bool,
 }
 
@@ -200,9 +200,9 @@ fn places() -> Vec<ErasedTable> {
                                                      antiphon_audit_about(antiphon_tenant_of(k.id), 'thread:' || k.id)])"
             .to_owned(),
     ));
-    // Sessions that have copied messages of the thread, and for an agent's own thread the sessions
-    // of the agent. The sessions are erased last, because the other rows are found through them.
-    // Rows written in the meantime are erased with their session.
+    // Sessions that have copied messages of the thread. For an agent's own thread, also the
+    // sessions of the agent. The sessions are erased last, because the other rows are found through
+    // them. Rows written in the meantime are erased with their session.
     let sessions = "JOIN reasoning_sessions AS s ON s.source_threads @> ARRAY[k.id]";
     for table in ["reasoning_messages", "reasoning_blocks", "reasoning_layers", "reasoning_checkpoints"] {
         let rows =

@@ -80,13 +80,14 @@ impl fmt::Display for ErasureId {
 /// How far an erasure has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErasureState {
-    /// It waits for a worker, the first time or after an attempt that has left something.
+    /// The erasure waits for a worker, for the first time or after an attempt that has left some
+    /// data.
     Queued,
     /// A worker does it.
     Running,
     /// Nothing is left.
     Done,
-    /// Something is left, and no worker tries again.
+    /// Some data is left, and no worker tries again.
     Failed,
 }
 
@@ -140,15 +141,15 @@ pub struct ErasureRow {
     pub is_preview: bool,
     pub actor: String,
     pub state: ErasureState,
-    /// How many times a worker has begun it.
+    /// Number of attempts, each begun by a worker.
     pub attempts: u32,
     pub counts: ErasedCounts,
     pub receipt: Option<Value>,
-    /// Why the last attempt did not end it.
+    /// Why the last attempt did not complete it.
     pub error: Option<String>,
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
-    /// When a worker tries again, if it waits for that.
+    /// Time of the next attempt, if the erasure waits for one.
     pub next_attempt_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
 }
@@ -181,9 +182,9 @@ pub struct ErasureHold {
 pub enum AttemptEnd {
     /// Nothing is left.
     Done { receipt: Value },
-    /// Something is left: a worker tries again after this time.
+    /// Some data is left: a worker tries again after this time.
     Again { error: String, after: Duration },
-    /// Something is left, and it was tried as many times as allowed.
+    /// Some data is left, and the maximum number of attempts was made.
     Failed { error: String, receipt: Option<Value> },
 }
 
@@ -194,8 +195,8 @@ const COLUMNS: &str = "erasure_id, kind, subject, is_preview, actor, state, atte
     (extract(epoch FROM ended_at) * 1000)::bigint AS ended_ms";
 
 impl Store {
-    /// The same database with one connection of its own, on which a statement may take minutes. It
-    /// is opened when it is used, and closed when it was idle for some minutes.
+    /// A handle for the same database with its own connection, on which a statement may take
+    /// minutes. The connection is opened on first use and closed after some idle minutes.
     ///
     /// # Errors
     /// The address of the database is invalid.
@@ -204,11 +205,11 @@ impl Store {
     }
 
     /// Stores a request to erase. A request for the same data that has not ended is returned
-    /// instead of a new one. `None`: the tenant has too many that have not ended.
+    /// instead of a new one. `None`: too many erasures of the tenant have not ended.
     pub async fn request_erasure(&self, new: &NewErasure) -> Result<Option<ErasureRow>, StoreError> {
         let (kind, subject) = stored_data(&new.data);
         let tenant = name(new.tenant.as_ref());
-        // Twice: the one that was found may have ended in between.
+        // Two tries: the request that was found may have ended in between.
         for _ in 0..2 {
             let insert = sqlx::query(
                 "INSERT INTO erasures (erasure_id, tenant, kind, subject, is_preview, actor)
@@ -263,8 +264,8 @@ impl Store {
         self.rows(statement.bind(i64::from(limit))).await?.iter().map(erasure).collect()
     }
 
-    /// Takes the erasure that is due for the longest time, if there is one, until `lease` from now.
-    /// No other worker takes it before that.
+    /// Claims the erasure that has been due longest, if there is one, for the time `lease`. No
+    /// other worker can claim it during that time.
     pub async fn claim_erasure(
         &self,
         worker: &str,
@@ -275,8 +276,8 @@ impl Store {
     }
 
     /// Marks threads like [`Store::mark_erased`], for a request that the caller holds. Returns the
-    /// marked threads. Threads that were created again after the request are left alone, and all
-    /// are if another worker holds the request by now.
+    /// marked threads. Threads that were created again after the request are not marked. No thread
+    /// is marked if another worker holds the request by now.
     pub async fn mark_held(
         &self,
         threads: &[ThreadId],
@@ -289,8 +290,8 @@ impl Store {
         self.mark(threads, actor, run, owner, Some((hold.id.to_string(), attempt))).await
     }
 
-    /// Keeps an erasure for another `lease`, and stores what was removed so far. False: it is not
-    /// the caller's any more.
+    /// Keeps an erasure for another `lease`, and stores what was removed so far. False: the caller
+    /// has lost the erasure.
     pub async fn renew_erasure(
         &self,
         held: &ClaimedErasure,
@@ -305,7 +306,7 @@ impl Store {
         Ok(!self.rows(statement.bind(interval(lease)).bind(json(counts)?)).await?.is_empty())
     }
 
-    /// Stores the end of an attempt. False: the erasure was not the caller's any more.
+    /// Stores the end of an attempt. False: the caller had lost the erasure.
     pub async fn end_attempt(
         &self,
         held: &ClaimedErasure,
@@ -330,8 +331,8 @@ impl Store {
         Ok(!self.rows(statement).await?.is_empty())
     }
 
-    /// Removes the name of a user from erasures that have ended, and drops dry runs that have not:
-    /// they would keep the name when they end.
+    /// Removes the name of a user from erasures that have ended, and drops dry runs that have not
+    /// ended, because their results would keep the name.
     pub(crate) async fn forget_user_in_erasures(&self, tenant: &str, user: &str) -> Result<u64, StoreError> {
         let statement = sqlx::query(
             "WITH dropped AS (

@@ -48,8 +48,8 @@ pub enum ImportOutcome {
 /// The reason why a batch cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ImportRefusal {
-    /// The stored batch with its id has other content, or so has a stored message with the position
-    /// or id of one of its messages.
+    /// The batch is stored with other content, or a stored message with other content has the
+    /// position or id of one of its messages.
     #[error("it is there already in another form")]
     Other,
     /// The stored batch has more messages than the imported one.
@@ -98,7 +98,7 @@ impl Store {
         self.rows(statement).await?.iter().map(id).collect()
     }
 
-    /// The same for the threads of one tenant; `None`: the default one.
+    /// Lists the ids of threads of one tenant after this one; `None`: of the default tenant.
     pub async fn thread_ids_of_tenant(
         &self,
         tenant: Option<&Tenant>,

@@ -98,7 +98,7 @@ async fn lay_out(connection: &mut PgConnection, vectors_of: &str) -> Result<Vect
     Ok(VectorTables::Made)
 }
 
-/// The reason why vectors cannot be stored; `None`: the extension exists, or was created now.
+/// The reason why vectors cannot be stored; `None`: the extension existed, or was just created.
 async fn missing_extension(connection: &mut PgConnection) -> Result<Option<String>, StoreError> {
     match sqlx::raw_sql("CREATE EXTENSION IF NOT EXISTS vector").execute(&mut *connection).await {
         Ok(_) => {}

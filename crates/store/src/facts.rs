@@ -216,7 +216,7 @@ impl Store {
     }
 
     /// Deletes a fact, with an entry in the audit log. Returns false if no fact has that id. The
-    /// facts that it superseded are deleted too, or become current again if `restores`.
+    /// facts that it superseded are deleted too, or become current again if `restores` is true.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.

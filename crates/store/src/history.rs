@@ -26,7 +26,7 @@ pub struct Range {
 pub struct StoredMessage {
     /// The message; invalid metadata is read as empty.
     pub item: Item,
-    /// The position of its predecessor in the thread; `None` for the first message.
+    /// The position of the message's predecessor in the thread; `None` for the first message.
     pub parent: Option<Position>,
 }
 

@@ -96,13 +96,13 @@ pub struct Renewed {
 pub struct Reclaimed {
     /// The state to start from.
     pub grant: Grant,
-    /// True if the store had less than it had acknowledged to the owner, or a lower epoch than
+    /// True if the store had less than it had acknowledged to the owner, or had a lower epoch than
     /// others know of. An incident records this.
     pub stepped_back: bool,
 }
 
 impl Store {
-    /// Keeps the worker alive for another `ttl`, and returns the live workers.
+    /// Keeps the worker registered for another `ttl`, and returns the live workers.
     pub async fn heartbeat(&self, worker: &str, ttl: Duration) -> Result<LiveWorkers, StoreError> {
         let statement = sqlx::query(include_str!("leases/heartbeat.sql")).bind(worker).bind(interval(ttl));
         live_workers(worker, &self.rows(statement).await?)

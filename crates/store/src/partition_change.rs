@@ -21,7 +21,8 @@ const OWNER: &str = "antiphon partitions change";
 
 /// Key of the advisory lock that one run at a time holds: "partitio" as a number.
 const LOCK: i64 = 0x7061_7274_6974_696f;
-/// Longer than ten seconds, for which a run still holds the lock after its machine has vanished.
+/// More than ten seconds: the lock of a run is released about ten seconds after its machine has
+/// vanished.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(12);
 const LOCK_INTERVAL: Duration = Duration::from_millis(200);
 

@@ -133,7 +133,7 @@ impl Store {
         Ok((row.try_get("system_identifier")?, row.try_get("position")?))
     }
 
-    /// The cluster id and the replay position of a standby. The position is `None` if the server is
+    /// The cluster id of a standby and its replay position. The position is `None` if the server is
     /// not a standby.
     async fn replay_position(&self) -> Result<(i64, Option<i64>), StoreError> {
         let sql = "SELECT system_identifier,

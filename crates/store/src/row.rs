@@ -63,7 +63,7 @@ pub(crate) fn opened(row: &PgRow) -> Result<TurnOpened, StoreError> {
     })
 }
 
-/// The column `origin`. `None` for what a sender wrote, and in rows of earlier builds: their
+/// The column `origin`. `None` in rows that a sender wrote, and in rows of earlier builds, whose
 /// metadata show the origin.
 fn origin<T: DeserializeOwned>(row: &PgRow) -> Result<Option<T>, StoreError> {
     let Some(value) = row.try_get::<Option<Value>, _>("origin")? else { return Ok(None) };

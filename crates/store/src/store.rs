@@ -246,8 +246,8 @@ impl Store {
     pub(crate) async fn rows(&self, statement: Statement) -> Result<Vec<PgRow>, StoreError> {
         let (pool, limit, scope) = (self.pool.clone(), self.config.answer_timeout(), self.scope.clone());
         let turn = if self.is_wide { Some(Box::pin(self.wide_turn()).await?) } else { None };
-        // Boxed: otherwise it would enlarge every future that may call the store, above all the
-        // futures of requests.
+        // The future is boxed: otherwise it would enlarge every future that may call the store,
+        // above all the futures of requests.
         let answering = Box::pin(async move {
             // Held until the statement ends, even if its caller is dropped.
             let _turn = turn;

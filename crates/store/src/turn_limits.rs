@@ -10,10 +10,10 @@ use crate::error::StoreError;
 use crate::row::interval;
 use crate::store::Store;
 
-/// If no turn has begun under the key of a limit for this time, the limit counts as never used.
+/// If no turn has begun under the key of a limit for this time, the limit is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 
-/// If a worker has been gone for this time, its turns are no longer continued.
+/// Time without a report after which a worker counts as gone and its turns are no longer continued.
 const GONE_AFTER: Duration = Duration::from_secs(600);
 
 /// The key of a limit, and a turn that counts for it.
@@ -22,7 +22,7 @@ pub type LimitedTurn = (String, TurnId);
 /// Changes of turns at a worker since its last report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeldTurns {
-    /// Running turns that the worker continues without having asked for admission.
+    /// Running turns that the worker has taken over without asking for admission.
     pub entered: Vec<LimitedTurn>,
     /// Turns that no longer run, as far as they are counted for this worker.
     pub ended: Vec<LimitedTurn>,
@@ -35,7 +35,7 @@ pub struct HeldTurns {
 impl Store {
     /// Admits a turn under these limits, in the order of their keys, and counts it for `worker`.
     /// The count stays valid while the worker reports within `held_for`. A turn that was counted
-    /// for another worker moves to this one.
+    /// for another worker is then counted for this one.
     ///
     /// `Some`: the turn must not begin yet; try again after this many ms. The value is `busy` if
     /// the turn waits for another turn to end.

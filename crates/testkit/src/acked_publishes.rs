@@ -1,4 +1,4 @@
-//! What the streams have acknowledged: the reference for all other evidence.
+//! The chunks that the streams have acknowledged: the reference for all other evidence.
 
 use std::{
     collections::BTreeMap,

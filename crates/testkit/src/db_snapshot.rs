@@ -63,7 +63,7 @@ from_row! {
     pub struct EndRow {
         pub thread_id: String,
         pub message_id: String,
-        /// Position among the ends of its thread.
+        /// Position in the order in which the messages of its thread end.
         pub position: i64,
         /// Failure code; `None` for a persisted message.
         pub code: Option<String>,

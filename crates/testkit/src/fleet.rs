@@ -175,7 +175,7 @@ impl Fleet {
     pub async fn migrate_and_adopt(&self) -> Result<()> {
         let adopted = self.migrate_with(&["migrate", "--adopt-streams"]).await;
         match adopted {
-            // This binary is from before streams had an owner.
+            // This binary is older than the option that takes over streams.
             Err(error) if error.to_string().contains("unexpected argument") => self.migrate().await,
             adopted => adopted,
         }

@@ -16,7 +16,7 @@ use tokio::{
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 static KEY: OnceLock<String> = OnceLock::new();
 
-/// A response whose body is not read yet.
+/// A response whose body has not been read yet.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,

@@ -16,7 +16,7 @@ use crate::{link::Link, nats_addresses, services::NatsServer};
 /// Limit until a cluster has a leader, on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// A replica of a stream that is being written is always a few entries behind.
+/// A replica of a stream to which entries are being written is always a few entries behind.
 const FEW_ENTRIES: u64 = 100;
 
 /// Servers on this machine. Each pair has its own link; clients reach the servers directly.

@@ -331,7 +331,8 @@ async fn read_exchange(statement: PgMessage, client: &mut BufReader<OwnedReadHal
 }
 
 async fn closed(flow: &mut watch::Receiver<Flow>) {
-    // Any change after HalfOpen, or the end of a generation, closes what is open now.
+    // Any change after HalfOpen, or the end of a generation, closes the connections that are open
+    // now.
     loop {
         if flow.changed().await.is_err() || *flow.borrow_and_update() != Flow::HalfOpen {
             return;

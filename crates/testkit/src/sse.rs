@@ -61,7 +61,7 @@ pub struct Transcript {
     pub events: Vec<Received>,
     /// Comments (`: open`, heartbeats), each with the number of events before it.
     pub comments: Vec<(usize, String)>,
-    /// How it ended; `None` while it is open, or if we closed it.
+    /// How the connection ended; `None` while it is open, or if we closed it.
     pub end: Option<StreamEnd>,
     /// The pause after which a draining gateway wants the client to reconnect.
     pub drained: Option<Duration>,
@@ -94,13 +94,14 @@ pub enum StreamEvent {
     Complete {
         message: String,
         position: Option<String>,
-        /// The text is what had arrived when its turn was stopped.
+        /// The text is the part that had arrived when its turn was stopped.
         is_stopped: bool,
     },
     /// The message was given up.
     Failed {
         message: String,
-        /// Position among the ends of the thread; `None` if the message was lost.
+        /// Position in the order in which the messages of the thread end; `None` if the message was
+        /// lost.
         position: Option<String>,
         /// A code such as `gap_timeout`.
         code: String,
@@ -260,7 +261,7 @@ pub struct FollowerProgress {
     pub terminals: usize,
     /// Connections that have ended.
     pub ended: usize,
-    /// It has a cursor to reconnect with.
+    /// The follower has a cursor to reconnect with.
     pub has_cursor: bool,
 }
 

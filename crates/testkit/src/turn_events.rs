@@ -18,8 +18,8 @@ pub async fn all(context: &jetstream::Context) -> Result<Vec<StoredTurnEvent>> {
     let mut stream = context.get_stream(subject::TURNS_STREAM).await?;
     let state = stream.info().await?.state.clone();
     let mut ends = Vec::new();
-    // One by one: a consumer whose pull is lost while a server restarts delivers nothing for half a
-    // minute.
+    // Entries are read one by one, because a consumer whose pull is lost while a server restarts
+    // delivers nothing for half a minute.
     for seq in state.first_sequence..=state.last_sequence {
         let entry = match stream.get_raw_message(seq).await {
             Ok(entry) => entry,

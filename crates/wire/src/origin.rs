@@ -56,7 +56,7 @@ fn continued_batch(continued: pb::ContinuedBatch) -> Result<ContinuedBatch, Inva
     Ok(ContinuedBatch { batch: position("batch", batch)?, number, turn: turn(&turn_id)? })
 }
 
-/// It is shown in the metadata of the input.
+/// The text is shown in the metadata of the input.
 fn without_nul(text: String) -> Result<Box<str>, InvalidField> {
     if text.contains('\0') { Err(InvalidMetadata::Nul.into()) } else { Ok(text.into()) }
 }

@@ -105,7 +105,7 @@ pub struct ContextMessage {
     pub metadata: Map<String, Value>,
 }
 
-/// A message of a context, or its JSON if that was encoded before.
+/// A message of a context, or its JSON if it has already been encoded.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub enum MaybeEncoded<'a> {

@@ -1,5 +1,5 @@
-//! Background tasks of a session: store queries, turn requests, the outbox. The session loop itself
-//! never blocks on I/O.
+//! Background tasks of a session: store queries, turn requests and the outbox. The session loop
+//! itself never blocks on I/O.
 //!
 //! Each kind of work has its own task, and all tasks send their answers as [`Input`]s on one
 //! channel. The tasks end with the session.

@@ -109,7 +109,7 @@ pub(crate) async fn enforce_limits(
     let mut pause = FIRST_PAUSE;
     let mut age_is_due_at = Instant::now();
     loop {
-        // Workers that were started together should not run together.
+        // Workers that were started together should not clean up at the same time.
         tokio::select! {
             () = tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..=1.0))) => {}
             () = stop.cancelled() => return,

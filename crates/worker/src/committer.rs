@@ -34,7 +34,7 @@ pub(crate) enum CommitOutcome {
         refused: Vec<(TurnId, String)>,
         messages: Vec<Message>,
     },
-    /// Durable, but in one of its queues the store was further ahead than the owner knew.
+    /// Durable, but the store knew a later head of one of its queues than the owner.
     Stale,
     /// The lease is gone or the store has gone back in time; nothing was written.
     Fenced,

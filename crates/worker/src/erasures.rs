@@ -1,8 +1,9 @@
 //! Does the erasures that clients have requested, one at a time in each worker.
 //!
-//! An erasure is held by a lease, which this loop renews and with which it stores what was removed
-//! so far. Another worker takes it over when this one dies. A worker that was paused beyond its
-//! lease marks no thread any more, and deletes only rows of threads that bear its own mark.
+//! Each erasure has a lease. This loop renews the lease, and stores with each renewal what was
+//! removed so far. Another worker takes the erasure over when this one dies. A worker whose lease
+//! expired during a pause marks no more threads, and deletes only rows of threads that bear its own
+//! mark.
 
 use std::time::Duration;
 
@@ -29,10 +30,10 @@ const MAX_PAUSE: Duration = Duration::from_secs(300);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Done,
-    /// Something is left: it is tried again.
+    /// Some data is left: the erasure is tried again.
     Again,
     Failed,
-    /// Another worker has it, or it was erased itself.
+    /// Another worker holds the erasure, or its request was erased.
     Lost,
 }
 
@@ -77,7 +78,7 @@ pub(crate) async fn work(context: Context, stop: CancellationToken) {
     }
 }
 
-/// Does the erasure that is due, if there is one, and says whether it was a dry run.
+/// Does the erasure that is due, if there is one, and returns whether it was a dry run.
 async fn round(context: &Context, stop: &CancellationToken) -> Result<Option<(Outcome, bool)>, StoreError> {
     let config = &context.config;
     let claimed = context.store.claim_erasure(&config.worker_id, config.lease).await?;
@@ -92,7 +93,8 @@ async fn one(
 ) -> Result<Outcome, StoreError> {
     let (store, config) = (&context.store, &context.config);
     tracing::info!(erasure = %held.id, attempt = held.attempt, is_preview = held.is_preview, "an erasure begins");
-    // A dry run counts everything in each attempt; an erasure adds to what was removed before.
+    // A dry run counts everything in each attempt; an erasure adds to the counts of its earlier
+    // attempts.
     let progress = match held.is_preview {
         true => ErasureProgress::default(),
         false => ErasureProgress::from(held.counts.clone()),

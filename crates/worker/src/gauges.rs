@@ -21,7 +21,7 @@ pub(crate) struct PartitionGauges {
 
 type OfOne = fn(&PartitionGauges) -> f64;
 
-/// One series per partition, removed when the partition leaves.
+/// One series per partition, removed when the worker releases the partition.
 const OF_PARTITIONS: [(MetricDescription, OfOne); 6] = [
     (gauge_of_partition("antiphon_worker_read_sequence", "Last stream sequence read"), |it| {
         it.stats.last_seq as f64

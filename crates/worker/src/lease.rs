@@ -67,7 +67,7 @@ impl LeaseRenewal {
         }
     }
 
-    /// Notes a renewal sent at `sent`: either it was answered, or Postgres was away for all
+    /// Notes a renewal sent at `sent`: either it was answered, or Postgres was unavailable to all
     /// workers. Sessions may publish until `sent` plus the duration of a lease, less a margin.
     pub(crate) fn renewed(&self, sent: Instant, lease: Duration) {
         self.extend(lease_until(sent, lease), |_| true);
@@ -103,7 +103,7 @@ impl Lease {
         self.doubt.notify_one();
     }
 
-    /// Highest epoch passed to [`Lease::check`]; 0 before.
+    /// Highest epoch passed to [`Lease::check`]; 0 before the first call.
     pub(crate) fn seen_epoch(&self) -> u64 {
         self.seen_epoch.load(Ordering::Relaxed)
     }

@@ -109,7 +109,8 @@ pub async fn run(
     runtime::spawn_named("turn limits", Arc::clone(&limiter).run(store.clone(), stop.clone()));
     let ended = ownership::run(context, stop).await;
     let last = async {
-        // Twice: a worker can end only turns that the first round has recorded as its own.
+        // The last round runs twice: a worker can end only turns that the first run has recorded as
+        // its own.
         limiter.sync(&store).await;
         limiter.sync(&store).await;
     };

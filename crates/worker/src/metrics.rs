@@ -329,7 +329,7 @@ pub(crate) fn describe() {
     gauge!(REFUSED_OPERATIONS).increment(0.0);
 }
 
-/// Metrics of one partition; its gauges are removed when it leaves.
+/// Metrics of one partition; its gauges are removed when the worker releases it.
 #[derive(Debug)]
 pub(crate) struct WorkerMetrics {
     partition: String,

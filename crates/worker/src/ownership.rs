@@ -146,9 +146,9 @@ impl Ownership {
             }
             self.show_incidents(still);
         }
-        // If Postgres is away, no worker can take a partition either: sessions continue streaming.
-        // If it is away only for this worker, another owner streams the same chunks under the same
-        // ids, and our commits are fenced.
+        // If Postgres is unavailable, no worker can take a partition either: sessions continue
+        // streaming. If it is unavailable only to this worker, another owner streams the same
+        // chunks under the same ids, and our commits are fenced.
         self.renewals.renewed(sent, lease);
         renewed?;
         self.context.token_keys.set(self.context.store.token_keys().await?);

@@ -74,7 +74,7 @@ impl RefusedItem {
     }
 }
 
-/// Notes an item that the store refused alone and that has failed.
+/// Records that the store refused this item alone, and that the item has failed.
 pub(crate) fn note_item(item: RefusedItem, which: &dyn Display, error: &dyn Display) {
     counter!(REFUSED_ITEMS, "item" => item.name()).increment(1);
     let item = item.name();

@@ -4,7 +4,7 @@
 //! There are three sources: acknowledgments of services (handed back, in progress, done), the
 //! progress of a workflow's consumer, and the requests still stored. The last two are queried only
 //! for turns that have been silent for a second, and only while the result can change. Sessions
-//! fetch the news of their partition every second; only the last one per request is kept.
+//! fetch the news of their partition every second; only the newest item for each request is kept.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;

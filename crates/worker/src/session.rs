@@ -40,8 +40,8 @@ const READ_TIMERS_EVERY: u32 = 60;
 /// committed by the end of this time.
 const DRAIN: Duration = Duration::from_millis(700);
 
-/// Runs the partition until it is drained, lost or in doubt. `readable` is met while the partition
-/// can be read.
+/// Runs the partition until it is drained, lost or in doubt. `readable` counts as met while the
+/// partition can be read.
 pub(crate) async fn run(
     context: &Context,
     grant: &Grant,
@@ -239,7 +239,7 @@ impl PartitionSession<'_> {
         self.context.requests.retain(partition, |turn| self.machine.is_active(turn));
     }
 
-    /// Accepts nothing new and waits for what is in flight.
+    /// Accepts no new work and waits for the work in flight.
     async fn drain(&mut self) -> SessionEnd {
         let deadline = Instant::now() + DRAIN;
         while self.in_flight.is_some() {

@@ -190,7 +190,7 @@ const WRONG: [&str; 15] = [
     "unprocessable",
 ];
 
-/// The same, in messages without a type.
+/// Texts that show, in an error without a type, that the context is too long.
 const TOO_LONG: [&str; 12] = [
     "context length",
     "context size",

@@ -21,7 +21,7 @@ pub(crate) struct FrameBuilder {
     correlation_id: Option<Box<str>>,
     next_id: u32,
     step: u32,
-    /// The last chunk was a tool result: what the model writes next belongs to a new step.
+    /// The last chunk was a tool result: the next text of the model belongs to a new step.
     results_came: bool,
     pieces: Vec<Piece>,
     bytes: usize,

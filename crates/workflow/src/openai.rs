@@ -173,7 +173,7 @@ impl OpenAi {
                 if self.tools.is_in_order(&call.name.tool) { last_in_order.replace(end) } else { None };
             let answer = async move {
                 if let Some(before) = before {
-                    // An error means that the call before has ended.
+                    // An error means that the previous call has ended.
                     let _ = before.await;
                 }
                 let _has_ended: oneshot::Sender<()> = has_ended;

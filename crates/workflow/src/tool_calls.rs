@@ -94,7 +94,7 @@ impl ToolCalls {
         }
     }
 
-    /// Stores that the call starts. `None`: another attempt has stored something since.
+    /// Stores that the call starts. `None`: another attempt has stored something meanwhile.
     async fn start(
         &self,
         call: &WantedCall<'_>,

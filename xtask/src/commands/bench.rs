@@ -21,8 +21,8 @@ const ALL: &str = "all";
 /// Rounds of each binary.
 const ROUNDS: usize = 2;
 
-/// Runs `bench_<name>`, which starts the services that it measures, or all benchmarks, or a
-/// comparison of two binaries. Without a name, lists the benchmarks.
+/// Runs all benchmarks, a comparison of two binaries, or one program `bench_<name>`, which starts
+/// the services that it measures. Without a name, lists the benchmarks.
 pub(crate) fn bench(args: &[String]) -> Result<i32> {
     let names: Vec<&str> = FORMS.iter().map(|form| form.name).collect();
     let Some((name, args)) = args.split_first() else {

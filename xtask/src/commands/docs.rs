@@ -25,8 +25,8 @@ use self::{fleet::FleetTemplate, page::Page};
 use super::{Tools, build, interrupt, run, say};
 use crate::tidy::prose;
 
-/// Pages with blocks that are not run, and their number. Each of these blocks has its reason in a
-/// comment above it; the table makes a further one a decision.
+/// Pages with blocks that are not run, and the number of these blocks. Each block has its reason in
+/// a comment above it. The table makes each further one a deliberate decision.
 const LEFT_OUT: &[(&str, usize)] = &[
     ("README.md", 3),
     ("guides/usage-budgets-limits.md", 1),
@@ -56,9 +56,9 @@ const LEFT_OUT: &[(&str, usize)] = &[
     ("start/quick-start.md", 2),
 ];
 
-/// What sleeps are multiplied by in the second try.
+/// Factor for the durations of sleeps in the second try.
 const SLOWER: u32 = 3;
-/// Pages that run at once on one core: they mostly sleep.
+/// Number of pages that run at once per core: they mostly sleep.
 const PAGES_PER_CORE: usize = 3;
 
 fn sources() -> PathBuf {
@@ -98,7 +98,8 @@ pub(crate) fn book() -> Result<i32> {
     Ok(if code == 0 { i32::from(!warnings.is_empty()) } else { code })
 }
 
-/// Runs the blocks of the pages whose path contains one of the words, or of all pages.
+/// Runs the blocks of the pages whose path contains one of these words; without words, those of all
+/// pages.
 pub(crate) fn blocks(words: &[String]) -> Result<i32> {
     let begun = Instant::now();
     let pages = pages()?;
@@ -107,7 +108,7 @@ pub(crate) fn blocks(words: &[String]) -> Result<i32> {
         |page: &&Page| words.is_empty() || words.iter().any(|word| page.name.contains(word.as_str()));
     let mut chosen: Vec<&Page> = pages.iter().filter(is_chosen).filter(|page| page.is_run()).collect();
     ensure!(!chosen.is_empty(), "no page with blocks to run has a name like that");
-    // The longest first: what begins last ends last.
+    // The page that takes longest starts first, so that the whole run ends sooner.
     chosen.sort_by_key(|page| page.seconds());
     let blocks: usize = chosen.iter().map(|page| page.run_blocks()).sum();
     let template = FleetTemplate::new(&Tools::resolve()?)?;
@@ -145,8 +146,8 @@ pub(crate) fn blocks(words: &[String]) -> Result<i32> {
     Ok(i32::from(!failed.is_empty() || interrupt::received()))
 }
 
-/// Runs a page. A machine that does much else may need longer than the pages sleep, so a page that
-/// fails is tried once more, with longer ones.
+/// Runs a page. On a busy machine, steps may take longer than the pages sleep. So a page that fails
+/// is tried once more with longer sleeps.
 fn tried(page: &Page, template: &FleetTemplate) -> Result<()> {
     let Err(error) = runner::run_page(page, template, 1) else { return Ok(()) };
     say(&format!("again, slower: {}", page.name));
@@ -187,7 +188,7 @@ fn markdown(root: &Path, folder: &Path, into: &mut Vec<(PathBuf, String)>) -> Re
     Ok(())
 }
 
-/// Prints how long the sentences of each page are, and of all of them.
+/// Prints the lengths of the sentences of each page, and of all pages together.
 fn sentences() -> Result<i32> {
     println!("| page | sentences | words, mean | words, longest |\n|---|---:|---:|---:|");
     let row = |name: &str, words: &[usize]| {
@@ -197,7 +198,7 @@ fn sentences() -> Result<i32> {
     };
     let mut all = Vec::new();
     for (path, name) in page_files()? {
-        // A single word is a heading or a cell, and no sentence.
+        // A single word is a heading or a table cell, not a sentence.
         let sentences = prose::sentences(&fs::read_to_string(path)?).into_iter();
         let words: Vec<usize> = sentences.map(|sentence| sentence.words).filter(|words| *words > 1).collect();
         row(&name, &words);

@@ -1,4 +1,4 @@
-//! Counts of the source at one commit or several: lines of each crate, operations, error codes,
+//! Counts of the source at one or more commits: lines of each crate, operations, error codes,
 //! options, and how plain the prose is.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ struct Figures {
     long_sentences: usize,
 }
 
-/// Prints the figures of the commits beside each other; without a commit those of `HEAD`.
+/// Prints the figures of the commits in columns; without a commit those of `HEAD`.
 pub(crate) fn run(commits: &[String]) -> Result<i32> {
     let head = ["HEAD".to_owned()];
     let commits = if commits.is_empty() { &head[..] } else { commits };
@@ -94,7 +94,7 @@ fn count(files: &[(String, String)]) -> Figures {
     figures
 }
 
-/// A single word is a heading or a cell, and no sentence.
+/// A single word is a heading or a table cell, not a sentence.
 fn count_sentences(figures: &mut Figures, text: &str) {
     for sentence in prose::sentences(text).into_iter().filter(|sentence| sentence.words > 1) {
         figures.sentences += 1;
@@ -103,7 +103,7 @@ fn count_sentences(figures: &mut Figures, text: &str) {
     }
 }
 
-/// Names in the table of error codes, in the forms that the table has had.
+/// Names in the table of error codes, in each of the formats that the table has had.
 fn error_codes(path: &str, text: &str) -> Vec<String> {
     if !path.contains("error") {
         return Vec::new();

@@ -161,7 +161,8 @@ fn stripped(binary: &Path, folder: &Path) -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// Fills the root of the image's file system with what a binary needs, except the binary itself.
+/// Fills the root of the image's file system with everything that a binary needs, except the binary
+/// itself.
 fn fill(root: &Path, binary: &Path) -> Result<()> {
     for library in libraries(binary)? {
         install(&library, &root.join(library.strip_prefix("/")?), 0o755)?;

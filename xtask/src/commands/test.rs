@@ -47,7 +47,7 @@ pub(crate) fn test(args: &[String]) -> Result<i32> {
     }
     let mut runner = runner(ci, &["--workspace"], &runner_args);
     if failures.names.contains(&LINTED_BUILD) {
-        // The tests run anyway, from a build without lints.
+        // The build with lints failed. The tests run anyway, from a build without lints.
         without_incremental(ci, &mut runner);
         let build = || run(without_incremental(ci, &mut cargo(BUILD)));
         failures.note("build", times.measure("build", build)?);
@@ -178,16 +178,16 @@ const LINTED_BUILD: &str = "clippy and build: cargo build --all-targets by clipp
 /// Everything at once: with one set of features nothing is compiled twice.
 const BUILD: &[&str] = &["build", "--workspace", "--all-targets"];
 
-/// Compiles our crates with clippy's compiler, which lints what it compiles. So crates are not read
-/// twice, and foreign ones are not checked only for lints. Every use of the build sets the same
-/// variables, or cargo rebuilds it.
+/// Compiles our crates with clippy's compiler, which lints what it compiles. So our crates are
+/// compiled once, and foreign crates are not checked for lints alone. Every command must set the
+/// same variables, or cargo rebuilds everything.
 fn linted(ci: bool, command: &mut Command) -> &mut Command {
     without_incremental(ci, command);
     let deny = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
     command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver").env("CLIPPY_ARGS", deny)
 }
 
-/// A machine that builds once does not profit from faster later builds.
+/// A machine that builds only once gains nothing from incremental builds.
 fn without_incremental(ci: bool, command: &mut Command) -> &mut Command {
     if ci {
         command.env("CARGO_INCREMENTAL", "0");
@@ -220,7 +220,7 @@ fn runner(ci: bool, packages: &[&str], args: &[&str]) -> Command {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     runner.env("NEXTEST_TEST_THREADS", (cores * PLACES_PER_CORE).to_string());
     if ci && std::env::var_os("PROPTEST_RNG_SEED").is_none() {
-        // A change is tested with the same inputs as the previous one. Runs elsewhere draw new
+        // In CI, a change is tested with the same inputs as the previous one. Other runs draw new
         // inputs.
         runner.env("PROPTEST_RNG_SEED", "1");
     }

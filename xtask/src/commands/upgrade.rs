@@ -100,7 +100,7 @@ pub(super) fn build_earlier(commit: &str, profile: &str, features: Option<&str>)
     Ok(Some(binary))
 }
 
-/// The file name under which it is kept.
+/// The file name under which the binary is kept.
 fn binary_name(commit: &str, profile: &str, features: Option<&str>) -> String {
     let profile = Some(profile).filter(|profile| *profile != "debug");
     let parts = ["antiphon", commit].into_iter().chain(profile).chain(features);

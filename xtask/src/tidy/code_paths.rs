@@ -1,7 +1,8 @@
 //! Checks that paths of code in documents, and links in doc comments, lead to code that exists.
 //!
 //! rustdoc resolves links exactly, but it needs every dependency checked once more. These rules
-//! read only our sources, and find what happens: an item or a file was renamed, moved or removed.
+//! read only our sources. They find the usual cause: an item or a file was renamed, moved or
+//! removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +27,8 @@ struct Sources<'a> {
 
 /// A file of a crate.
 struct Module<'a> {
-    /// Its place in the crate; empty for the root of a library, a program or a test.
+    /// The module path of the file in its crate; empty for the root of a library, a program or a
+    /// test.
     place: Vec<&'a str>,
     path: &'a str,
     words: BTreeSet<&'a str>,
@@ -52,8 +54,8 @@ impl<'a> Sources<'a> {
             let below = path.iter().zip(&module.place).take_while(|(one, other)| one == other).count();
             (below == module.place.len()).then_some(below)
         };
-        // The files at the longest place that begins the path, and those below it, which it
-        // exports.
+        // The files of the longest module path that begins the path, and the files below it, whose
+        // items it exports.
         let depth = modules.iter().filter_map(|module| deepest(&module)).max().unwrap_or(0);
         let items = &path[depth..];
         modules
@@ -151,7 +153,8 @@ fn paths(span: &str) -> Vec<Vec<&str>> {
     }
 }
 
-/// Whether the path leads to code: in the crate that it names, in that of the document, or in any.
+/// Whether the path leads to code: in the crate that it names, in the crate of the document, or in
+/// any crate.
 fn exists(path: &[&str], own: &str, sources: &Sources<'_>) -> bool {
     let [first, rest @ ..] = path else { return true };
     let is_ours = sources.words.contains(first) || sources.crates.contains_key(*first);
@@ -184,7 +187,7 @@ fn doc_links(file: &SourceFile, sources: &Sources<'_>) -> Vec<RuleViolation> {
     found
 }
 
-/// The targets of links to code: [`name`], or the path behind another text.
+/// The targets of links to code: the link text in brackets, or the path behind another text.
 fn links(doc: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for (at, _) in doc.match_indices("[`") {
@@ -215,7 +218,7 @@ fn resolves(path: &[&str], own: &str, module: &Module<'_>, sources: &Sources<'_>
     }
 }
 
-/// Whether a file has a module and an export from it with the same name.
+/// Whether a module of the file and an item that the file re-exports have the same name.
 fn is_ambiguous(path: &[&str], text: &str) -> bool {
     let [name] = path else { return false };
     let is_module = text.lines().any(|line| {

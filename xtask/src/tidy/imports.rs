@@ -76,7 +76,7 @@ fn in_crate(root: &str, files: &[&SourceFile]) -> Vec<RuleViolation> {
     }
     let between = folder_edges(&edges);
     for (from, to, (place, line)) in in_circles(&between) {
-        // A circle of files is reported once.
+        // A cycle of files is reported once.
         if file_circles
             .iter()
             .any(|(one, other, _)| one.first() == from.first() && other.first() == to.first())
@@ -263,7 +263,7 @@ fn paths_of(code: &str) -> Vec<Path> {
     words.filter(|word| word.contains("::") && !word.contains(":::")).map(|word| split(word, "::")).collect()
 }
 
-/// Where folders and files at the root of a crate use each other, with one file and its line.
+/// Uses between folders and files at the root of a crate, each with one file and its line.
 fn folder_edges(edges: &Edges) -> BTreeMap<(Path, Path), (Path, usize)> {
     let mut between = BTreeMap::new();
     for ((from, to), line) in edges {
@@ -277,7 +277,7 @@ fn folder_edges(edges: &Edges) -> BTreeMap<(Path, Path), (Path, usize)> {
     between
 }
 
-/// The edges that are part of a circle.
+/// The edges that are part of a cycle.
 fn in_circles<Place: Clone>(edges: &BTreeMap<(Path, Path), Place>) -> Vec<(Path, Path, Place)> {
     let mut next: BTreeMap<&Path, Vec<&Path>> = BTreeMap::new();
     for (from, to) in edges.keys() {

@@ -135,8 +135,8 @@ pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
         .collect()
 }
 
-/// Dependencies that no file of their crate names: compiling them is useless, and delays everything
-/// that depends on the crate.
+/// Dependencies that no file of their crate names: compiling them is useless and delays all crates
+/// that depend on this one.
 pub(super) fn unused(files: &[SourceFile]) -> Vec<RuleViolation> {
     let mut found = Vec::new();
     for manifest in files {
@@ -166,7 +166,7 @@ fn names(text: &str, word: &str) -> bool {
         .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
 }
 
-/// Why the crate may not use the dependency, and what to do instead.
+/// The reason why the crate may not use the dependency, and what to do instead.
 fn objection(name: &str, dependency: &str) -> Option<String> {
     let ours = MAY_USE.iter().any(|(crate_, _)| *crate_ == dependency)
         || DEV.contains(&dependency)

@@ -35,7 +35,7 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<RuleViolation> {
     found
 }
 
-/// Pages of the book that a list of its pages does not have.
+/// Pages of the book that are missing in a list of its pages.
 fn unlisted(files: &[SourceFile]) -> Vec<RuleViolation> {
     let page = |file: &SourceFile| {
         let name = file.path.strip_prefix(BOOK).filter(|name| name.ends_with(".md") && *name != LISTS[0])?;

@@ -18,7 +18,7 @@ const UNUSED: &[(&str, &str)] = &[
     ("utils", "the name of what is inside"),
     ("common", "the name of what is inside"),
 ];
-/// Not used as a whole name; `run` as a function or as part of a name is allowed.
+/// Words that must not be a whole name; `run` as a function or as part of a name is allowed.
 const UNUSED_WHOLE: &[(&str, &str)] = &[("Run", "turn, attempt or task")];
 
 /// The number of types that must not have the same name.
@@ -50,7 +50,7 @@ pub(super) fn shared(files: &[SourceFile]) -> Vec<RuleViolation> {
     let is_source = |path: &str| path.starts_with("xtask/src/") || path.split('/').nth(2) == Some("src");
     for file in files.iter().filter(|file| file.has_extension(&["rs"]) && is_source(&file.path)) {
         for (index, line) in file.text.lines().enumerate() {
-            // The name of an associated type is given by its trait.
+            // The name of an associated type is fixed by its trait.
             let is_associated = line.starts_with(' ') && line.trim_start().starts_with("type ");
             let is_module = line.split_whitespace().any(|word| word == "mod");
             if let Some(name) = declared(line).filter(|_| !is_associated && !is_module) {

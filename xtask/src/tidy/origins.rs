@@ -1,5 +1,6 @@
-//! The keys in metadata by which people and models see what opened a turn or a task. Code decides
-//! by `model::TurnOrigin` and `model::TaskOrigin`; these keys are written and read in one file.
+//! The keys in metadata by which people and models see what opened a turn or a task. Code must
+//! decide by `model::TurnOrigin` and `model::TaskOrigin` instead, so only one file reads and writes
+//! the keys.
 
 use super::{RuleViolation, SourceFile};
 

@@ -14,13 +14,13 @@ pub(super) const PHRASES: &[(&str, &str)] = &[
     ("likewise", "also, or nothing"),
 ];
 
-/// Columns of a line that is a comment.
+/// Maximum columns of a comment line.
 const WIDTH: usize = 100;
-/// Words of a doc comment, at least.
+/// Minimum number of words of a doc comment.
 const FEWEST_WORDS: usize = 3;
-/// Words of a sentence in a document, at most.
+/// Maximum number of words of a sentence in a document.
 pub(crate) const LONGEST_SENTENCE: usize = 30;
-/// The ends of a sentence, or of a part that can be read alone.
+/// The characters that end a sentence, or a part of it that can be read alone.
 const ENDS: [char; 5] = ['.', '?', '!', ':', ';'];
 
 /// Files that list the phrases.
@@ -41,7 +41,7 @@ pub(super) fn check(file: &SourceFile) -> Vec<RuleViolation> {
     comments(file, marks)
 }
 
-/// The mark and the text of a line that is a comment.
+/// The marker and the text of a line that is a comment.
 fn comment<'a>(line: &'a str, marks: &[&'static str]) -> Option<(&'static str, &'a str)> {
     let line = line.trim_start();
     marks.iter().find_map(|mark| Some((*mark, line.strip_prefix(mark)?.trim())))
@@ -55,7 +55,7 @@ fn comments(file: &SourceFile, marks: &[&'static str]) -> Vec<RuleViolation> {
         let Some((_, text)) = comment(line, marks) else { continue };
         is_fenced ^= text.starts_with("```");
         found.extend(phrases(text).map(|instead| file.violation(number, "phrase", instead)));
-        // Tables, samples and links have the width that they need.
+        // Tables, samples and links may be as wide as they need.
         let is_aligned = text.contains("   ");
         let is_wide = line.chars().count() > WIDTH && text.contains(' ') && !is_aligned;
         if is_wide && !is_fenced && !text.starts_with(['|', '[', '`']) && !text.contains("://") {
@@ -81,7 +81,7 @@ pub(crate) fn short_docs(text: &str) -> Vec<usize> {
             continue;
         }
         let words: usize = doc.iter().map(|text| text.split_whitespace().count()).sum();
-        // A link or a code span names a thing.
+        // A link or a code span counts as new information.
         let is_reference = doc.iter().any(|text| text.contains(['`', '[']));
         if !doc.is_empty() && words < FEWEST_WORDS && !is_reference {
             found.push(index);
@@ -120,7 +120,7 @@ fn document(file: &SourceFile) -> Vec<RuleViolation> {
     found
 }
 
-/// The lines of a document, from 1, without those of samples of code.
+/// The lines of a document with their numbers, which begin at 1, without samples of code.
 fn outside_of_samples(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -133,13 +133,13 @@ fn outside_of_samples(text: &str) -> impl Iterator<Item = (usize, &str)> {
 /// A sentence of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sentence {
-    /// The line in which it begins, from 1.
+    /// The line in which the sentence begins, from 1.
     pub(crate) line: usize,
     pub(crate) words: usize,
 }
 
-/// The sentences of a document. Items of lists, headings and cells of tables are sentences of their
-/// own; a sample of code ends the sentence before it.
+/// The sentences of a document. List items, headings and table cells are separate sentences. A code
+/// sample ends the sentence before it.
 pub(crate) fn sentences(text: &str) -> Vec<Sentence> {
     let mut found: Vec<Sentence> = Vec::new();
     let mut open: Option<Sentence> = None;

@@ -15,7 +15,7 @@ const IMPURE_PATHS: &[(&str, &str)] = &[
     ("std::net", "return a value; an edge crate talks to the network"),
 ];
 
-/// Split in two halves, so that this file passes its own check.
+/// Split in two parts, so that this file passes its own check.
 const UNFINISHED: &[(&str, &str)] = &[
     (concat!("TO", "DO"), "do it, or open an issue and leave the code complete without it"),
     (concat!("FIX", "ME"), "fix it, or open an issue and leave the code complete without it"),
@@ -89,7 +89,7 @@ fn std_paths(text: &str) -> Vec<(usize, String)> {
             break;
         }
         let code = line.split("//").next().unwrap_or_default();
-        // A group may span lines: it is joined until its braces close.
+        // A group may span lines: its lines are joined until its braces close.
         let (joined, start) = match group.take() {
             Some((before, start)) => (before + code.trim(), start),
             None => (code.trim().to_owned(), index + 1),

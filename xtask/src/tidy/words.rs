@@ -24,8 +24,8 @@ pub(super) const WORDS: &[(&str, &str)] = &[
     ("nobody", "no client, no worker"),
 ];
 
-/// Refused only in names of functions and values, where they mean what is returned, logged or
-/// encoded.
+/// Words that are refused only in names of functions and values, which should name the returned,
+/// reported or encoded value.
 pub(super) const NAMES: &[(&str, &str)] =
     &[("told", "the name of the value"), ("tell", "return, report or encode")];
 

@@ -19,12 +19,12 @@ const BODY: &str = "body";
 const ALL: &str = "all";
 const STREAM: &str = "stream";
 const LIMIT: &str = "limit";
-/// Of commands that wait for the end of what they begin.
+/// Flag of commands that act only if they are confirmed, and then wait for the end of their work.
 const YES: &str = "yes";
 const WAIT: &str = "wait-seconds";
 /// The flag for the file of an export.
 const FILE: &str = "file";
-/// The query parameter of their operations: nothing is changed.
+/// Query parameter that these commands set while they are not confirmed: nothing is changed.
 const DRY_RUN: &str = "dry_run";
 
 /// The address of the API and the credential.
@@ -53,7 +53,7 @@ pub(crate) struct Call {
     pub(super) body: Option<Value>,
     pub(super) is_streamed: bool,
     pub(super) pages: Option<Pages>,
-    /// How long to wait for the end of what the call begins.
+    /// How long to wait for the end of the operation that the call begins.
     pub(super) wait: Option<Duration>,
     /// False if the call only shows what it would do.
     pub(super) is_confirmed: bool,
@@ -274,7 +274,7 @@ impl Call {
         Ok(call)
     }
 
-    /// A request for what is at this path of the same API.
+    /// A call that reads this path of the same API.
     pub(super) fn to_place(&self, path: &str) -> Self {
         let path = path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
         Self { path, ..Self::bare(self.command, self.server.clone(), self.output, "GET".to_owned()) }

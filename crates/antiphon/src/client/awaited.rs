@@ -1,4 +1,4 @@
-//! Waits for the end of what a call has begun.
+//! Waits for the end of an operation that a call has begun.
 
 use std::time::Duration;
 
@@ -16,10 +16,11 @@ use crate::output::{self, cell};
 /// Interval at which its state is read.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Sends the call, waits for the end of what it begins for at most `wait`, and prints that.
+/// Sends the call, waits at most `wait` for the operation that it begins to end, and prints its
+/// final state.
 ///
 /// # Errors
-/// The API refuses the call, or what it begins has not ended well in time.
+/// The API refuses the call, or the operation has not ended well in time.
 pub(super) async fn run(client: &Client, call: &Call, wait: Duration) -> Result<(), ExitError> {
     let response = send(client, call, &call.query).await?;
     if !call.is_confirmed {
@@ -33,7 +34,8 @@ pub(super) async fn run(client: &Client, call: &Call, wait: Duration) -> Result<
     let mut unread = None;
     while !is_ended(&begun) && Instant::now() < give_up_at {
         sleep(LOOK_INTERVAL).await;
-        // It goes on while the API cannot be read, so a failure does not end the waiting.
+        // The operation goes on while the API cannot be read, so a failed read does not end the
+        // wait.
         match read(client, &look, &[]).await.and_then(json) {
             Ok(now) => (begun, unread) = (now, None),
             Err(ExitError::Failed(why) | ExitError::Configuration(why)) => unread = Some(why),

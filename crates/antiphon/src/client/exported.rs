@@ -40,7 +40,7 @@ pub(super) async fn run(call: &Call, mut response: Response) -> Result<(), ExitE
     }
 }
 
-/// Keeps the line that is written, or the last whole one.
+/// Keeps the last line, even if it is not complete yet.
 fn keep_last_line(last: &mut Vec<u8>, bytes: &[u8]) {
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
         if last.ends_with(b"\n") {

@@ -33,7 +33,7 @@ pub(super) enum AnswerView {
     RowsBelow(&'static str, Vec<&'static str>),
     /// Only the text of this field.
     Text(&'static str),
-    /// Every field of what the call begins, once that has ended.
+    /// Every field of the operation that the call begins, once the operation has ended.
     Awaited,
     /// The lines of an export, as they come, into a file.
     Export,

@@ -179,7 +179,7 @@ async fn examine_nats(bus: &Bus, examined: &mut Examined) {
         examined.streams.push((name, usage));
     }
     if let Some(count) = examined.partitions {
-        // A NATS user may work without permission to read these.
+        // A NATS user may work without permission to read the mappings.
         let wrong = mapping::check(bus, count).await;
         let wrong = examined.asked_of(Severity::Warning, "the mapping of the account", wrong);
         examined.found.extend(wrong.flatten().map(Symptom::WrongMapping));

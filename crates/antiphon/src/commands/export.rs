@@ -30,7 +30,7 @@ pub(super) async fn run(store: &Store, options: &Export) -> Result<(), ExitError
     complaint(&exported)
 }
 
-/// What the options name.
+/// The threads that the options name.
 ///
 /// # Errors
 /// A named thread does not exist.
@@ -59,7 +59,7 @@ impl ExportSink for FileSink {
     }
 }
 
-/// An error that names the damage, which an import refuses.
+/// An error that names the damaged batches, which an import would refuse.
 fn complaint(exported: &Exported) -> Result<(), ExitError> {
     let Some((thread, what)) = exported.damaged.first() else { return Ok(()) };
     Err(ExitError::Failed(format!(

@@ -57,7 +57,8 @@ fn scoped(store: &Store, thread: &ThreadId) -> Store {
     store.for_tenant(thread.tenant())
 }
 
-/// The thread whose turn this batch of a queue's thread follows.
+/// The thread whose turn this batch follows. `None`, unless the batch belongs to the thread of a
+/// background queue.
 fn source_thread(thread: &ThreadId, items: &[Item]) -> Option<ThreadId> {
     let (kind, first) = (thread.background_kind()?, items.first()?);
     model::stored_source_thread(&thread.agent(), kind, &first.metadata)
@@ -70,7 +71,7 @@ fn open(path: Option<&Path>) -> Result<Box<dyn Read + Send>, ExitError> {
     Ok(Box::new(file))
 }
 
-/// Counts of what was read, and of what was new.
+/// Counts of the items read, and of the new ones among them.
 #[derive(Debug, Default)]
 struct Totals {
     threads: u64,

@@ -14,7 +14,7 @@ pub(super) fn unknown(thread: &ThreadId) -> ExitError {
     ExitError::Failed(format!("there is no thread {thread}"))
 }
 
-/// Fails for a thread that was erased and whose name was not used again since.
+/// Fails for a thread that was erased and whose name has not been used again since the erasure.
 pub(super) async fn not_erased(store: &Store, thread: &ThreadId) -> Result<(), ExitError> {
     erasure(store, thread).await?.map_or(Ok(()), |erasure| Err(ExitError::Failed(erasure)))
 }

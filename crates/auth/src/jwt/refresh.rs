@@ -61,8 +61,8 @@ impl JwksRefresh {
     }
 }
 
-/// True if this time has passed. A start in the future dates from before the clock was set back. It
-/// counts as passed, because waiting for it could take days.
+/// True if `ms` have passed since `since`. A time in the future is from before the clock was set
+/// back. It counts as passed, because waiting for it could take days.
 fn has_passed(since: Timestamp, now: Timestamp, ms: i64) -> bool {
     now < since || now.since_ms(since) >= ms
 }

@@ -41,7 +41,7 @@ pub struct Plan {
     pub messages: u64,
     /// The replacement of these batches.
     pub summary: Summary,
-    /// The compaction that applied before.
+    /// The compaction that applied before this one.
     pub previous: Option<Position>,
     /// Tokens of the context before the compaction.
     pub tokens_before: u64,
@@ -189,8 +189,8 @@ fn made(
 }
 
 impl Plan {
-    /// The same plan without batches that must stay after all. These are newer than all batches
-    /// that are still removed.
+    /// The same plan without batches that must be kept after all. These must be newer than all
+    /// batches that the plan still removes.
     #[must_use]
     pub fn without(self, staying: &[BatchHeader], live: Option<&Compaction>) -> Self {
         let stays = |id: &Position| staying.iter().any(|batch| batch.id == *id);

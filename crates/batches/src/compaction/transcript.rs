@@ -65,9 +65,9 @@ pub fn transcript_of_turn(messages: &[Message], most_bytes: usize) -> String {
     without_middle(text, most_bytes)
 }
 
-/// The same for a task that remembers facts of the turn. It omits results of memory and reasoning
-/// tools and does not attribute synthetic messages to the user, because no facts must be taken from
-/// these.
+/// The transcript of a turn for a task that remembers facts of it. It omits results of memory and
+/// reasoning tools and does not attribute synthetic messages to the user, because no facts must be
+/// taken from these.
 pub fn transcript_for_memory(messages: &[Message], most_bytes: usize) -> String {
     let is_repeating: fn(&str) -> bool = |name| is_memory_tool(name) || is_reasoning_tool(name);
     let repeated = ResultsOfKind::new(messages, is_repeating);

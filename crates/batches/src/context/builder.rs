@@ -203,7 +203,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Batches before the window that belong in the context: those that the compaction kept, and
-    /// those that have continued since.
+    /// those that have continued after the compaction.
     fn wanted(&self) -> Vec<Position> {
         let Some(compaction) = &self.request.compaction else { return Vec::new() };
         let gone_on = self.open.iter().filter(|(id, items)| {

@@ -57,7 +57,7 @@ impl ReadMessage {
 pub(super) enum GivenUp {
     /// All of them: chats continue with a new input.
     All,
-    /// Those that an answer follows; the others may still get their result.
+    /// Calls after which the model has answered. Other calls may still get their result.
     Answered,
 }
 
@@ -261,7 +261,7 @@ fn with_reasoning_of(before: &ForeignMessage, mut message: ForeignMessage) -> Fo
         true => map.remove("reasoning"),
         false => map.insert("reasoning".to_owned(), Value::String(said)),
     };
-    // Both maps were validated before.
+    // Both maps were validated when they were read.
     message.metadata = Metadata::new(map).unwrap_or_default();
     message
 }

@@ -15,7 +15,8 @@ pub(super) fn time_of(map: &Map<String, Value>) -> Option<Timestamp> {
     TIMES.iter().filter_map(|key| map.get(*key)).find_map(read)
 }
 
-/// The same time. Also stores in `extra` the fields that are not the returned time.
+/// The time from the first of these fields that has one. Also stores in `extra` the fields that do
+/// not hold this time.
 pub(super) fn take_time(
     map: &Map<String, Value>,
     extra: &mut Map<String, Value>,

@@ -46,7 +46,7 @@ const WRITTEN: f64 = 1.1;
 const RESIDENT: u64 = 200 << 20;
 /// Limit for the seconds from the lease to the first answer.
 const TAKEOVER_SECONDS: f64 = 8.0;
-/// Default of `ANTIPHON_REPLAY_ENTRIES`, and the maximum size of what is read again.
+/// Default of `ANTIPHON_REPLAY_ENTRIES`, and the maximum number of entries that are read again.
 const REPLAY_ENTRIES: u64 = 500_000;
 const REPLAY_BYTES: u64 = 256 << 20;
 
@@ -199,7 +199,7 @@ pub(super) async fn open(options: &GrowthBenchOptions) -> Result<Row> {
     let load = AnswerLoad {
         streams,
         rate: f64::from(chunks) / seconds as f64,
-        // One more than is sent, so the final chunk never arrives.
+        // The number of chunks is one more than is sent, so the final chunk never arrives.
         chunks: chunks + 1,
         text_bytes: 20,
         is_endless: false,

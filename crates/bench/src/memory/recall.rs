@@ -51,9 +51,9 @@ impl Search {
 /// The similarity of a question and its fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// They share at least one word in the same form.
+    /// The fact and the question share at least one word in the same form.
     SameWords,
-    /// They share words only in other forms, or inside compounds.
+    /// The fact and the question share words only in other forms, or inside compounds.
     Inflected,
     /// They share no significant word.
     Paraphrase,

@@ -10,7 +10,7 @@ pub(super) struct SteadyLoad {
     pub(super) threads: usize,
     /// Number of subscribers over all threads, which are spread evenly.
     pub(super) viewers: usize,
-    /// One subscriber in this number reads slowly.
+    /// If `Some(n)`, every n-th subscriber reads slowly.
     pub(super) slow_every: Option<usize>,
     /// Events per second of each thread, and events per burst.
     pub(super) rate: f64,

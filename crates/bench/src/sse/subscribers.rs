@@ -52,7 +52,7 @@ pub(super) enum ViewerCommand {
 pub(super) struct ViewerPlan {
     /// The thread's number.
     pub(super) thread: usize,
-    /// True if it reads [`SLOW_BYTES`] per second, until the server disconnects it.
+    /// True if the subscriber reads [`SLOW_BYTES`] per second, until the server disconnects it.
     pub(super) is_slow: bool,
 }
 

@@ -12,7 +12,7 @@ use super::{
 pub(super) enum Contender {
     /// Another queue, in its own program.
     Peer(Box<Peer>),
-    /// The limit, which only inserts the messages of the turns.
+    /// The upper limit, which only inserts the messages of the turns.
     Raw(Raw),
     /// The shipped binary with an external workflow.
     EndToEnd(Box<EndToEnd>),

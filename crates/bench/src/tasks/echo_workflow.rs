@@ -46,7 +46,7 @@ pub(super) struct EchoWorkflow {
 #[derive(Debug, Clone)]
 pub(super) struct Notes {
     load: TaskLoad,
-    /// One agent in this number fails forever.
+    /// If `Some(n)`, every n-th agent fails forever.
     failing: Option<u32>,
     seen: Arc<Mutex<RecordedTurns>>,
     /// Notified when all tasks are done.

@@ -38,7 +38,7 @@ pub(super) struct EndToEnd {
     name: &'static str,
     is_ingested: bool,
     has_history: bool,
-    /// One agent in this number fails forever.
+    /// If `Some(n)`, every n-th agent fails forever.
     failing: Option<u32>,
     prepared: Option<PreparedFleet>,
 }

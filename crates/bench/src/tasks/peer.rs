@@ -31,7 +31,7 @@ const POLL: Duration = Duration::from_millis(2);
 pub(super) const GRAPHILE: &str = "graphile-worker";
 /// The queue with the configuration that its documentation recommends for throughput.
 pub(super) const GRAPHILE_BATCHED: &str = "graphile-worker, batched";
-/// The same with handlers that store two messages, like our turns.
+/// The queue with handlers that store two messages, like our turns.
 pub(super) const GRAPHILE_ROWS: &str = "graphile-worker, batched, 2 message rows";
 /// The crate from the registry, with the configuration that its documentation recommends for
 /// throughput.
@@ -40,7 +40,7 @@ pub(super) const GRAPHILE_CRATE: &str = "graphile_worker crate, batched";
 pub(super) const RIVER: &str = "riverqueue crate (no order)";
 /// The queue with handlers that send a request to a workflow.
 pub(super) const GRAPHILE_NATS: &str = "graphile-worker, batched, NATS request";
-/// The same with handlers that also store the messages.
+/// The queue with handlers that send a request to a workflow and also store the messages.
 pub(super) const GRAPHILE_NATS_ROWS: &str = "graphile-worker, batched, NATS request, 2 message rows";
 /// Our worker with its defaults.
 pub(super) const WORKER: &str = "antiphon worker";
@@ -50,7 +50,7 @@ pub(super) const WORKER_ROWS: &str = "antiphon worker, 400 B messages";
 pub(super) const WORKER_INGESTING: &str = "antiphon worker, ingest included";
 /// Our worker with long queues.
 pub(super) const LONG: &str = "antiphon worker, long queues";
-/// The same while another transaction holds a snapshot.
+/// Our worker with long queues while another transaction holds a snapshot.
 pub(super) const LONG_SNAPSHOT: &str = "antiphon worker, long queues, a snapshot is held";
 /// Our worker as the new owner of all tasks.
 pub(super) const TAKEOVER: &str = "antiphon worker, one partition";
@@ -336,7 +336,7 @@ struct PeerProcess {
     pid: u32,
     commands: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
-    /// The child process, which is killed when this is dropped.
+    /// The child process, which is killed when this value is dropped.
     _child: Child,
 }
 

@@ -113,8 +113,8 @@ pub(crate) struct ConsumerSession {
 
 impl ConsumerSession {
     /// `watch` must have been created before `subscriber`, so that no reconnect in between is
-    /// missed. `round_trip` is the current duration of a round trip, by which the first answer to a
-    /// request is later than the following ones.
+    /// missed. `round_trip` is the current duration of a round trip. The first answer to a request
+    /// takes that much longer than the following ones.
     pub(crate) fn new(
         watch: LivenessWatch,
         inbox: Subject,
@@ -213,8 +213,8 @@ impl ConsumerSession {
         );
         sent.await.map_err(|_| RestartReason::Ended)?;
         if self.messages_open == 0 {
-            // Without an open request no message could arrive, so the time before does not count as
-            // silence. The consumer may have been created long ago.
+            // Without an open request no message could arrive, so the time before this request does
+            // not count as silence. The consumer may have been created long ago.
             self.heard_at = Instant::now();
         }
         self.messages_open += PULL_MESSAGES;

@@ -32,8 +32,8 @@ const FAILURES_TO_LOG: u32 = 4;
 /// before an acknowledgement and the other from after it.
 const STALLED_CHECKS: u32 = 3;
 /// Maximum number of these comparisons. The number doubles after each change of leader, up to ten
-/// minutes. One cause of vain changes: requests beyond their delivery limit stay stored and are not
-/// pending.
+/// minutes. One cause of useless changes: requests beyond their delivery limit stay stored and are
+/// not pending.
 const MOST_CHECKS: u32 = 120;
 
 impl Bus {

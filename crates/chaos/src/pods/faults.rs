@@ -75,7 +75,8 @@ impl PodFault {
                 within(before.pid, "delete table inet cut").await?;
             }
         }
-        // Wait until a probe has failed, because the pod may still count as ready from before.
+        // Wait until a probe has failed, because the pod may still count as ready from its time
+        // before the fault.
         sleep(Duration::from_secs(3)).await;
         pod.ready().await?;
         Ok(FaultOutcome { restarted: pod.state().await?.restarts > before.restarts, note })

@@ -31,8 +31,8 @@ const ENDPOINT_DELAY: Duration = Duration::from_secs(1);
 /// Maximum time until a pod is ready.
 const READY_LIMIT: Duration = Duration::from_secs(120);
 
-/// A running pod. It is probed until this is dropped. [`Pod::end`] or the end of the run removes
-/// the pod.
+/// A running pod. It is probed until this value is dropped. [`Pod::end`] or the end of the run
+/// removes the pod.
 #[derive(Debug)]
 pub(super) struct Pod {
     pub(super) name: String,

@@ -35,13 +35,13 @@ use wire::subject;
 const THREADS: usize = 4;
 /// Pause between two pairs of an input and a task.
 const PACE: Duration = Duration::from_millis(250);
-/// One answer in this number takes a second, so that some answers are in progress whenever a server
-/// goes back.
+/// Number of answers of which one takes a second, so that some answers are in progress whenever a
+/// server goes back in time.
 const SLOW: usize = 3;
 /// Time after which a request without an acknowledgement is redelivered.
 const ACK_WAIT: Duration = Duration::from_secs(3);
 /// Deadline of a run. The stream of requests drops a request that it already had before the store
-/// went back. Then only the next run is answered.
+/// went back in time. Then only the next run is answered.
 const DEADLINE_MS: u64 = 8_000;
 
 /// The counts of inputs and tasks.

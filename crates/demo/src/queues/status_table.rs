@@ -45,7 +45,7 @@ impl StatusTable {
         self.0.iter().map(|agent| agent.completed + agent.failed).sum()
     }
 
-    /// The table, with what is known of a worker that is dead.
+    /// The table, with the last known row of a worker that is dead.
     pub(super) fn lines(&self, agents: &[DemoAgent], dead: Option<&str>, since: Duration) -> Vec<String> {
         let head =
             format!("{:<7}{:>5}  {:<9}{:<13}{:<10}{}", "agent", "queue", "head", "order", "owner", "state");

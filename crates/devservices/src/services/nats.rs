@@ -157,7 +157,7 @@ impl NatsProcess {
         Ok(())
     }
 
-    /// Stops the server in order (SIGTERM), so that everything is on disk.
+    /// Stops the server with SIGTERM, so that it writes everything to disk.
     pub fn stop(&mut self) -> Result<()> {
         if let Some(child) = &mut self.child {
             process::signal(child.id(), libc::SIGTERM);

@@ -157,14 +157,14 @@ impl Postgres {
             process::signal(pid, libc::SIGKILL);
         }
         child.wait()?;
-        // A backend that still holds the shared memory would make the next start refuse.
+        // A backend that still holds the shared memory would prevent the next start.
         if !wait_until(Duration::from_secs(10), || children.iter().all(|&pid| is_dead(pid))) {
             bail!("backends of a killed Postgres are still there after 10 s: {children:?}");
         }
         Ok(())
     }
 
-    /// Stops the server in order: connections are cut (fast shutdown), and everything is on disk.
+    /// Stops the server with a fast shutdown: it cuts connections and writes everything to disk.
     pub fn stop(&mut self) -> Result<()> {
         self.end_with(libc::SIGINT, Duration::from_secs(30))
     }

@@ -130,7 +130,7 @@ pub(crate) struct ContextView {
     complaints: Vec<String>,
 }
 
-/// What is older than the batches that were read.
+/// The state of the batches that are older than those that were read.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "code", rename_all = "snake_case")]
 pub(crate) enum OlderView {

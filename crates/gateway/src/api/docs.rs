@@ -1,5 +1,5 @@
-//! A page that shows the description of the API. It needs nothing but this gateway: the viewer is
-//! built into it.
+//! A page that shows the description of the API. The viewer is built into the gateway, so the page
+//! needs nothing from elsewhere.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -60,7 +60,7 @@ pub(crate) async fn file(
     }
 }
 
-/// It is kept packed, a quarter of its size, and every browser unpacks it.
+/// The file is kept compressed, at a quarter of its size, and every browser decompresses it.
 fn packed(headers: &HeaderMap, kind: &'static str, file: &'static [u8]) -> Result<Response, Problem> {
     if !takes_gzip(headers) {
         let detail =

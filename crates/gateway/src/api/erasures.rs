@@ -1,4 +1,5 @@
-//! Erasures: requests to erase a thread, a user or a tenant, and their receipts. Workers do them.
+//! Erasures: requests to erase a thread, a user or a tenant, and their receipts. Workers execute
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +93,7 @@ pub(crate) struct ErasuresPage {
     next: Option<String>,
 }
 
-/// A request to erase, and what has become of it.
+/// A request to erase data, and its progress.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ErasureView {
     #[schema(value_type = schemas::ErasureIdSchema)]
@@ -111,9 +112,9 @@ pub(crate) struct ErasureView {
     #[schema(value_type = schemas::ErasureStateSchema)]
     state: &'static str,
     actor: String,
-    /// How many times a worker has begun it.
+    /// Number of attempts, each begun by a worker.
     attempts: u32,
-    /// What is left, or why it could not be erased, after the last attempt.
+    /// What the last attempt left, or why it could not erase anything.
     #[schema(required)]
     error: Option<String>,
     /// When a worker tries again.
@@ -153,7 +154,7 @@ pub(crate) struct ErasureReceipt {
     tables: BTreeMap<String, u64>,
     /// Entries by stream.
     streams: BTreeMap<String, u64>,
-    /// Places where something is left, with the reason.
+    /// Places where data is left, with the reason.
     #[serde(default)]
     pending: BTreeMap<String, String>,
     /// Milliseconds by what they were spent on: `queue` (before a worker began the last attempt),

@@ -1,8 +1,8 @@
 //! Exports: a thread, or all threads of the tenant, as JSON Lines that are streamed.
 //!
-//! The response is the file that `antiphon database export` writes. What is not read by the client
-//! is not read from the database either: two parts of it are in memory. A response without the
-//! trailer was cut; its connection ends in a way that clients notice.
+//! The response is the file that `antiphon database export` writes. The database is read only as
+//! fast as the client reads: two parts of the response are in memory. A response without the
+//! trailer was cut; its connection is reset, so that clients notice.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub(crate) fn operations() -> Vec<Operation> {
 const JSON_LINES: &str = "application/x-ndjson";
 /// Time that an export waits until another one of this gateway has ended.
 const WAIT: Duration = Duration::from_secs(3);
-/// What is gathered before it is sent.
+/// Bytes that are collected before they are sent.
 const PART_BYTES: usize = 64 << 10;
 /// Parts that wait for the client.
 const PARTS: usize = 2;
@@ -108,7 +108,8 @@ async fn export(
     Ok(response)
 }
 
-/// Writes the export to its end, or until the client has gone. `_place` is given back then.
+/// Writes the export to its end, or until the client has gone. Dropping `_place` then frees its
+/// place.
 async fn write(
     mut sink: PartSink,
     scope: ExportScope,

@@ -259,7 +259,7 @@ fn rules_then(row: &FollowUpRow) -> Vec<RuleView> {
     let passes = |rule: RestraintRule| RuleCheck { rule, outcome: RuleOutcome::Passes };
     let refused = row.ended_by.as_deref().and_then(RestraintRule::from_name);
     match (row.status, refused) {
-        // A named rule only delayed this follow-up before it fired.
+        // If the row of a fired follow-up names a rule, that rule only delayed it.
         (TimerStatus::Fired, _) => RestraintRule::ALL.into_iter().map(passes).map(RuleView::from).collect(),
         (TimerStatus::Withdrawn, refused) => {
             let outcome = |rule: RestraintRule| match Some(rule) == refused {

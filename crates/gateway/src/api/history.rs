@@ -82,7 +82,7 @@ pub(crate) struct HistoryPage {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pending: Option<Vec<PendingInputView>>,
-    /// The last of `pending` were left out: together they are too large.
+    /// The last questions of `pending` were left out, because all of them would be too large.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pending_is_cut: bool,
@@ -99,7 +99,7 @@ const LONGEST: u32 = 1_000;
 
 /// Returns the whole batches that fit the limit, and whether there are more; `None` if not even one
 /// batch fits. An input is never shown without its answer. If there are further messages,
-/// `messages` holds one of them, at the far end.
+/// `messages` holds one of them, at the end where the page stops.
 fn whole_batches(
     mut messages: Vec<StoredMessage>,
     limit: usize,
@@ -117,7 +117,8 @@ fn whole_batches(
     Some((if is_backwards { rest } else { messages }, true))
 }
 
-/// The batch at the near end, cut if it is too long, and whether there are more messages.
+/// The batch at the end where the page begins, cut if it is too long, and whether there are more
+/// messages.
 fn nearest_batch(mut messages: Vec<StoredMessage>, is_backwards: bool) -> (Vec<StoredMessage>, bool) {
     let count = messages.len();
     if is_backwards {
@@ -165,7 +166,7 @@ pub(crate) async fn list(
     Ok(json_no_store(HistoryPage { thread_id, messages, pending, pending_is_cut, owner_status, next }))
 }
 
-/// The place of a page among the others, as the client gave it.
+/// Which page a client requests, and its size.
 pub(crate) struct PagePlace {
     pub(crate) next: Option<String>,
     pub(crate) limit: Option<String>,

@@ -74,7 +74,7 @@ pub(crate) fn operations() -> Vec<Operation> {
 const MAX_NAME: usize = 200;
 /// Ten years, in seconds.
 const MAX_LIFETIME_S: i64 = 3_650 * 86_400;
-/// For how many seconds the secret before a rotation stays valid: by default, and at most.
+/// Seconds for which the previous secret stays valid after a rotation: the default and the maximum.
 const OVERLAP_S: u64 = 86_400;
 const MAX_OVERLAP_S: u64 = 7 * 86_400;
 
@@ -101,7 +101,7 @@ impl MaxBodySize for KeyBody {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RotateKeyBody {
-    /// For how many seconds the secret before stays valid; by default for a day.
+    /// Seconds for which the previous secret stays valid; by default a day.
     #[schema(minimum = 0, maximum = 604_800, default = 86_400)]
     overlap_s: Option<u64>,
 }
@@ -229,7 +229,7 @@ pub(crate) async fn rotate(
     let is_own = |row: &KeyRow| row.key.tenant == *ctx.principal().tenant();
     let KeyRow { key: stored, .. } = store.key(id).await?.filter(is_own).ok_or_else(unknown)?;
     check_grants(&ctx, stored.scopes.unwrap_or_else(|| stored.role.permissions()))?;
-    // A secret must not outlive the credential that makes it, such as the secret before it.
+    // A secret must not outlive the credential that makes it, nor may the previous secret.
     let outlives = |end| stored.expires_at.is_none_or(|at| at > end);
     if ctx.principal().expires_at().is_some_and(outlives) {
         let detail = "the key outlives the credential that would rotate it";

@@ -181,7 +181,7 @@ fn wants_stream(headers: &HeaderMap) -> bool {
 }
 
 /// Streams the thread's events until the answer's end. A client that sends its input again after a
-/// cut gets what comes after its last event.
+/// cut gets the events after its last one.
 async fn in_line(
     ctx: &RequestContext,
     backend: &Backend,

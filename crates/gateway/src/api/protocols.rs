@@ -46,7 +46,7 @@ use crate::streaming::store_reads;
 use crate::streaming::transcode;
 use crate::streaming::transcode::Transcoder;
 
-/// What a message may lead to, in whatever protocol.
+/// Errors of a message in every protocol.
 const OPENED: [ErrorCode; 7] = [
     ErrorCode::AgentBackingOff,
     ErrorCode::BudgetExceeded,
@@ -58,7 +58,7 @@ const OPENED: [ErrorCode; 7] = [
 ];
 
 impl Operation {
-    /// Opens a turn, as a message does.
+    /// Adds the parts that all operations that open a turn have in common.
     pub(super) fn opens(self) -> Self {
         self.scope(Scope::WriteThreads)
             .input_headers()
@@ -149,7 +149,7 @@ impl TurnAnswer {
     }
 }
 
-/// Opens the turn of an input, or finds it: the same key is the same turn.
+/// Opens the turn of an input, or finds the turn that was opened under the same key.
 pub(crate) async fn open(
     ctx: &RequestContext,
     connection: ConnectionHandle,
@@ -214,8 +214,8 @@ pub(crate) async fn resume_answer(
     Ok(TurnAnswer::Live(body))
 }
 
-/// The answer of the turn with a person that is in progress in a thread, or of the first that
-/// waits; `None` when there is none.
+/// The answer in progress to a person in the thread, or else the first that waits; `None` when
+/// there is none.
 pub(crate) async fn active(backend: &Backend, thread: &ThreadId) -> Result<Option<MessageId>, Problem> {
     open_answer(backend, thread, |_| true).await
 }

@@ -273,7 +273,7 @@ pub(crate) struct UndoneCompression {
     session_id: String,
     /// The id of its summary message.
     undone: String,
-    /// Whether a request with the same `request_id` undid it before.
+    /// Whether an earlier request with the same `request_id` undid the compression.
     repeated: bool,
 }
 

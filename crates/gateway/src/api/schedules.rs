@@ -299,7 +299,7 @@ async fn store_checked(
 /// The refusal of an operation on an erased agent.
 pub(crate) async fn erased(backend: &Backend, agent: &AgentId) -> Problem {
     let refused = submit::refuse_erased(backend, &agent.thread()).await;
-    // The agent has been named again since the erasure.
+    // The agent was created again after the erasure.
     refused.err().unwrap_or_else(|| Problem::from(ErrorCode::AgentChanged))
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn operations() -> Vec<Operation> {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RotateSigningKeyBody {
-    /// Whether signatures of the key before end at once.
+    /// Whether signatures of the previous key become invalid at once.
     #[serde(default)]
     drop_previous: bool,
 }
@@ -65,7 +65,7 @@ impl MaxBodySize for RotateSigningKeyBody {
 pub(crate) struct RotatedSigningKey {
     #[schema(value_type = schemas::SigningKeySchema)]
     rotated: &'static str,
-    /// For how many seconds signatures of the key before are valid.
+    /// Seconds for which signatures of the previous key stay valid.
     previous_valid_for_s: u64,
 }
 

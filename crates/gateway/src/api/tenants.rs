@@ -88,7 +88,7 @@ pub(crate) struct ErasedTenantsPage {
 pub(crate) struct ErasedTenantView {
     #[schema(value_type = schemas::MarkedTenantSchema)]
     tenant: String,
-    /// Whether something may be left: it cannot be reopened yet.
+    /// Whether data may be left: the name cannot be reopened yet.
     is_being_erased: bool,
     #[schema(value_type = schemas::TimestampSchema)]
     erased_at: Option<String>,

@@ -243,7 +243,8 @@ pub(crate) async fn thread_of(ctx: &RequestContext, turn: &TurnId) -> Result<Thr
     look_for(ctx, turn, &PAUSES).await
 }
 
-/// The same for a turn that may not exist: an owner that has read everything is queried once.
+/// Returns the thread of a turn that may not exist. An owner that has read everything is queried
+/// only once.
 pub(crate) async fn thread_if_known(ctx: &RequestContext, turn: &TurnId) -> Result<ThreadId, Problem> {
     look_for(ctx, turn, &[]).await
 }

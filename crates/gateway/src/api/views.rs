@@ -145,7 +145,7 @@ impl From<StoredMessage> for MessageView {
     }
 }
 
-/// Adds to each answer the facts that were remembered since.
+/// Adds to each answer the facts that were remembered after it.
 pub(crate) fn add_remembered(messages: &mut [MessageView], mut facts: RememberedFacts) {
     for message in messages {
         if let Some(facts) = facts.remove(message.message_id.as_str()) {
@@ -211,7 +211,7 @@ pub struct KeyView {
     /// When the key got its present secret; null: it has its first one.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub rotated_at: Option<String>,
-    /// Until when the secret before works; null without such a secret.
+    /// Time until which the previous secret works; null without one.
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub previous_valid_until: Option<String>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
@@ -305,7 +305,7 @@ pub(crate) struct InputView {
     turn_id: String,
     /// The reason why its turn does not begin.
     waiting: ReasonView,
-    /// Time since the owner has known of the input, in milliseconds.
+    /// Time for which the owner has known the input, in milliseconds.
     #[schema(minimum = 0)]
     age_ms: i64,
 }

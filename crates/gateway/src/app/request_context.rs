@@ -43,7 +43,7 @@ impl FromRequestParts<AppState> for RequestContext {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
-        // A route without the authorization layer is closed.
+        // A route without the authorization layer refuses every request.
         let Some(Authenticated(principal)) = parts.extensions.get::<Authenticated>().cloned() else {
             let detail = "this route has no authorization layer, so it is closed";
             return Err(Problem::new(ErrorCode::InternalError, detail));
@@ -82,7 +82,7 @@ impl RequestContext {
         Ok(self.backend()?.read(read).await?)
     }
 
-    /// The same for data that may not exist: the primary decides whether the data exists.
+    /// Reads data that may not exist: if the standby lacks it, the primary decides.
     pub(crate) async fn read_known<T, F>(&self, read: impl Fn(Store) -> F) -> Result<Option<T>, Problem>
     where
         F: Future<Output = Result<Option<T>, StoreError>>,

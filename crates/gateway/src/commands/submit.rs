@@ -1,5 +1,5 @@
-//! Resolves an input before it is sent: it opens a new turn, its turn is known by its key, or it is
-//! refused.
+//! Resolves an input before it is sent: it opens a new turn, its key leads to an existing turn, or
+//! it is refused.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub(crate) struct Input {
 pub(crate) enum Submission {
     /// A new turn, to be opened.
     New(Box<TurnOpened>),
-    /// Opened before under the same key, with its stored state.
+    /// The turn was opened before under the same key; contains its stored state.
     Duplicate(TurnId, Option<TurnState>),
 }
 
@@ -253,7 +253,7 @@ pub(crate) async fn repeated(
         let (turn, _) = TurnId::of_answer(message)?;
         was_opened_by(&turn, &input.thread, &digest).then_some(turn)
     };
-    // If the same input was sent twice, the later one is meant: ids begin with the time.
+    // If the same input was sent twice, the later turn is meant: turn ids begin with the time.
     let open = cursor.open().filter_map(|(message, _)| of_answer(message));
     let turn = match open.max_by(|one, other| one.as_str().cmp(other.as_str())) {
         Some(turn) => turn,
@@ -285,8 +285,8 @@ fn was_opened_by(turn: &TurnId, thread: &ThreadId, digest: &[u8]) -> bool {
         && id.is_some_and(|id| id.as_bytes().ends_with(&digest[..MARK_BYTES]))
 }
 
-/// Refuses an input to an erased thread, which its owner would drop silently. A thread that was
-/// named again is accepted.
+/// Refuses an input to an erased thread, which its owner would drop silently. An input to a thread
+/// that was created again is accepted.
 pub(crate) async fn refuse_erased(backend: &Backend, thread: &ThreadId) -> Result<(), Problem> {
     if backend.store().erased(thread).await?.is_none_or(|erased| erased.is_named) {
         return Ok(());
@@ -295,7 +295,7 @@ pub(crate) async fn refuse_erased(backend: &Backend, thread: &ThreadId) -> Resul
     Err(Problem::new(ErrorCode::ThreadErased, detail))
 }
 
-/// The refusal to name a thread again before its erasure is complete: erased data could get into
+/// The refusal to create a thread again before its erasure is complete: erased data could get into
 /// the new thread.
 pub(crate) fn being_erased() -> Problem {
     let detail = "the thread is being erased, or its erasure was interrupted; it can be created again once its erasure is done: see GET /v1/erasures, or erase it again";
@@ -348,7 +348,7 @@ fn same(claim: KeyClaim, digest: &[u8]) -> Result<TurnId, Problem> {
     ))
 }
 
-/// Refuses what the agent's settings do not allow its clients.
+/// Refuses parameters that the agent's settings do not allow clients to set.
 fn refuse_unless_allowed(asked: &TurnParameters, settings: &ThreadSettings) -> Result<(), Problem> {
     if let Some(param) = asked.instructions.clone().filter(|_| !settings.appends_instructions) {
         let why = "the agent's setting `system` holds its instructions; set `client_instructions` to `append` to accept those of clients";

@@ -1,5 +1,5 @@
-//! Validation of what people and services write, by the rules of the owner, so that nothing
-//! accepted here is refused later.
+//! Validation of texts and fields that people and services write, by the rules of the owner, so
+//! that nothing accepted here is refused later.
 
 use http_server::error::{ErrorCode, Problem};
 use model::{InvalidMetadata, Metadata, TurnOptions};
@@ -35,7 +35,7 @@ impl TurnParameters {
         Ok(Self { values: checked(map)?, instructions: param, history })
     }
 
-    /// The same for `parameters` in a message of the native API.
+    /// Checks `parameters` of a message of the native API.
     pub(crate) fn of_parameters(map: Option<Map<String, Value>>) -> Result<Self, Problem> {
         let map = map.unwrap_or_default();
         let param = match map.get(INSTRUCTIONS) {

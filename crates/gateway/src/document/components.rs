@@ -1,4 +1,5 @@
-//! Components: what several operations have in common is described once, and they refer to it.
+//! Components: parts that several operations share are described once, and the operations refer to
+//! them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,8 +12,8 @@ const LEAST_BYTES: usize = 100;
 /// Calls the second argument with each part of a kind in an operation, or in the components.
 type Visit = fn(&mut Value, &mut dyn FnMut(&mut Value, Vec<String>));
 
-/// Moves parts of several operations to the components. Of several parts with one name the most
-/// frequent one is moved.
+/// Moves parts that several operations share to the components. If different parts have the same
+/// name, the most frequent one is moved.
 pub(super) fn share(mut operations: Vec<&mut Value>, components: &mut Value) {
     for is_list in [false, true] {
         for operation in &mut operations {
@@ -23,7 +24,7 @@ pub(super) fn share(mut operations: Vec<&mut Value>, components: &mut Value) {
     share_kind("requestBodies", LEAST_BYTES, request_bodies, &mut operations, components);
     share_kind("responses", LEAST_BYTES, responses, &mut operations, components);
     share_kind("headers", LEAST_BYTES, headers, &mut operations, components);
-    // Also those of the components that have just been made.
+    // The components that were just created have shared examples, too.
     let mut shared =
         json!({ "responses": components["responses"], "requestBodies": components["requestBodies"] });
     let mut holders: Vec<_> = operations.into_iter().chain([&mut shared]).collect();
@@ -32,8 +33,9 @@ pub(super) fn share(mut operations: Vec<&mut Value>, components: &mut Value) {
     components["requestBodies"] = shared["requestBodies"].take();
 }
 
-/// Moves the examples of responses to their schemas: the same schema is in several responses, and a
-/// list's items have an example of their own. A second, other example stays where it is.
+/// Moves the examples of responses to their schemas, because several responses have the same
+/// schema. The example of a list's item moves to the schema of the item. A second, different
+/// example stays in its response.
 fn examples_to_schemas(operation: &mut Value, is_list: bool, schemas: &mut Value) {
     let responses = operation.get_mut("responses").and_then(Value::as_object_mut);
     let contents = responses.into_iter().flat_map(Map::values_mut).filter_map(|one| one.get_mut("content"));
@@ -113,7 +115,7 @@ fn share_kind(
     components[kind] = Value::Object(shared);
 }
 
-/// Named like the parameter, or with its schema.
+/// Visits the parameters. The component is named after the parameter, or after it and its schema.
 fn parameters(operation: &mut Value, found: &mut dyn FnMut(&mut Value, Vec<String>)) {
     let all = operation.get_mut("parameters").and_then(Value::as_array_mut);
     for parameter in all.into_iter().flatten().filter(|parameter| !is_reference(parameter)) {
@@ -123,14 +125,14 @@ fn parameters(operation: &mut Value, found: &mut dyn FnMut(&mut Value, Vec<Strin
     }
 }
 
-/// Named like the schema.
+/// Visits the request bodies. The component is named after the schema.
 fn request_bodies(operation: &mut Value, found: &mut dyn FnMut(&mut Value, Vec<String>)) {
     let Some(body) = operation.get_mut("requestBody").filter(|body| !is_reference(body)) else { return };
     let schema = name_of(&body["content"]["application/json"]["schema"]);
     found(body, vec![schema.unwrap_or_else(|| "EmptyBody".to_owned())]);
 }
 
-/// Named like the schema with the status.
+/// Visits the responses. The component is named after the schema and the status.
 fn responses(operation: &mut Value, found: &mut dyn FnMut(&mut Value, Vec<String>)) {
     let all = operation.get_mut("responses").and_then(Value::as_object_mut);
     for (status, response) in all.into_iter().flatten().filter(|(_, response)| !is_reference(response)) {
@@ -140,7 +142,7 @@ fn responses(operation: &mut Value, found: &mut dyn FnMut(&mut Value, Vec<String
     }
 }
 
-/// Named like the header.
+/// Visits the headers. The component is named after the header.
 fn headers(operation: &mut Value, found: &mut dyn FnMut(&mut Value, Vec<String>)) {
     let all = operation.get_mut("responses").and_then(Value::as_object_mut);
     let headers = all
@@ -152,7 +154,7 @@ fn headers(operation: &mut Value, found: &mut dyn FnMut(&mut Value, Vec<String>)
     }
 }
 
-/// Named like the schema.
+/// Visits the examples. The component is named after the schema.
 fn examples(holder: &mut Value, found: &mut dyn FnMut(&mut Value, Vec<String>)) {
     let object = holder.as_object_mut();
     let parts = object.into_iter().flatten().flat_map(|(name, part)| match name.as_str() {

@@ -2,7 +2,7 @@
 
 use http_server::error::ErrorCode;
 
-/// Of every secured operation.
+/// Codes of every secured operation.
 pub(crate) const SECURED: [ErrorCode; 15] = [
     ErrorCode::Unauthenticated,
     ErrorCode::CredentialsUnavailable,
@@ -21,7 +21,7 @@ pub(crate) const SECURED: [ErrorCode; 15] = [
     ErrorCode::TenantErased,
 ];
 
-/// Of an operation with a body.
+/// Codes of an operation with a body.
 pub(crate) const BODY: [ErrorCode; 7] = [
     ErrorCode::UnsupportedMediaType,
     ErrorCode::BodyTooLarge,
@@ -32,7 +32,7 @@ pub(crate) const BODY: [ErrorCode; 7] = [
     ErrorCode::InternalError,
 ];
 
-/// Of about every third operation: of the query, the actor and the limit, of NATS, and of workers.
+/// Codes of about every third operation: about its query, actor and limit, NATS, and workers.
 pub(crate) const FREQUENT: [ErrorCode; 6] = [
     ErrorCode::InvalidQuery,
     ErrorCode::InvalidActor,
@@ -42,10 +42,10 @@ pub(crate) const FREQUENT: [ErrorCode; 6] = [
     ErrorCode::PartitionUnavailable,
 ];
 
-/// Of an operation that publishes a command.
+/// Codes of an operation that publishes a command.
 pub(crate) const PUBLISH: [ErrorCode; 2] = [ErrorCode::NatsUnavailable, ErrorCode::StreamFull];
 
-/// Of an operation that takes an input.
+/// Codes of an operation that takes an input.
 pub(crate) const INPUT: [ErrorCode; 5] = [
     ErrorCode::EmptyInput,
     ErrorCode::InvalidContent,
@@ -54,11 +54,11 @@ pub(crate) const INPUT: [ErrorCode; 5] = [
     ErrorCode::MetadataTooLarge,
 ];
 
-/// Of an operation that answers with a stream of events.
+/// Codes of an operation that answers with a stream of events.
 pub(crate) const STREAM: [ErrorCode; 3] =
     [ErrorCode::TooManySubscribers, ErrorCode::TooManyFeeds, ErrorCode::Draining];
 
-/// Of a request of another protocol.
+/// Codes of a request of another protocol.
 pub(crate) const PROTOCOL: [ErrorCode; 11] = [
     ErrorCode::MissingRequiredParameter,
     ErrorCode::InvalidValue,

@@ -1,7 +1,7 @@
-//! Streams of events: what each event of theirs holds.
+//! Streams of events: the schemas of their events.
 //!
-//! OpenAPI 3.1 has no word for streams; as readers of it do, the schema is that of one event: its
-//! `event`, its `id`, and its `data`, which is JSON of the schema in `contentSchema`.
+//! OpenAPI 3.1 cannot describe streams. As tools expect, the schema is that of one event: its
+//! `event`, its `id`, and its `data`, which is JSON with the schema in `contentSchema`.
 
 use model::WaitReason;
 use protocols::{agui, chat_completions, native, responses, ui_message};
@@ -19,9 +19,9 @@ pub(crate) enum Stream {
     NativeAnswer,
     /// The UI message stream of the AI SDK.
     UiMessage,
-    /// Of OpenAI's Responses.
+    /// The stream of OpenAI's Responses.
     Responses,
-    /// Of OpenAI's chat completions.
+    /// The stream of OpenAI's chat completions.
     Completions,
     AgUi,
 }

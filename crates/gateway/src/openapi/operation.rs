@@ -1,4 +1,4 @@
-//! One operation: its route, and how it is described.
+//! One operation: its route and its description.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ use crate::openapi::schemas;
 /// The name of the one security scheme.
 pub(crate) const BEARER: &str = "bearer";
 
-/// What a permission is for.
+/// Describes what a permission allows.
 pub(crate) fn meaning(scope: Scope) -> &'static str {
     match scope {
         Scope::ReadThreads => "read threads: history, batches, contexts, failed turns, events",
@@ -124,8 +124,8 @@ impl Operation {
         operation.with_variables()
     }
 
-    /// What is answered by others than its own handler: the probes, and the description, which
-    /// holds all operations.
+    /// An operation without its own handler: a probe, or the description itself, which contains all
+    /// operations.
     pub(crate) fn without_handler(path: &'static str, id: &'static str, summary: &'static str) -> Self {
         Self::new("get", path, id, summary, None)
     }
@@ -146,18 +146,18 @@ impl Operation {
         Self { scope: Some(scope), ..self }.errors(&error_codes::SECURED)
     }
 
-    /// A ticket in the address opens it, too.
+    /// Accepts a ticket in the URL as well.
     pub(crate) fn opened_by_tickets(self) -> Self {
         Self { is_opened_by_tickets: true, ..self }
     }
 
-    /// Codes of errors.
+    /// Adds the codes of errors.
     pub(crate) fn errors(mut self, codes: &[ErrorCode]) -> Self {
         self.codes.extend(codes);
         self
     }
 
-    /// The variable parts of the address.
+    /// Adds the variable parts of the path.
     fn with_variables(mut self) -> Self {
         let names = self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
         for name in names {
@@ -203,7 +203,7 @@ impl Operation {
         for parameter in Q::into_params(|| Some(ParameterIn::Query)) {
             self.parameters.push(of_query(crate::openapi::schema::written(&parameter)));
         }
-        // A parameter refers to its form by name only.
+        // A parameter refers to its schema by name only, so the schema is added here.
         self.take::<schemas::CommandIdSchema>();
         self.take::<schemas::AgentIdSchema>();
         self.take::<schemas::QueueIdSchema>();
@@ -238,7 +238,7 @@ impl Operation {
         self
     }
 
-    /// The request may name its actor.
+    /// Adds the header that names the actor.
     pub(crate) fn actor_header(self) -> Self {
         let text = format!("The actor to record in the audit log; default `{}`.", headers::DEFAULT_ACTOR);
         let header =
@@ -246,7 +246,7 @@ impl Operation {
         header.errors(&[ErrorCode::InvalidActor])
     }
 
-    /// An input that is sent once, however often it comes.
+    /// Adds the headers of an input. Repeated requests with the same key send the input once.
     pub(crate) fn input_headers(self) -> Self {
         let key = "Repeating a key with the same body returns the same turn; with another body the request is refused.";
         let trace = "Passed with the turn to its workflow, for tracing across services.";
@@ -256,7 +256,7 @@ impl Operation {
             .errors(&[ErrorCode::InvalidIdempotencyKey, ErrorCode::InvalidCorrelationId])
     }
 
-    /// How far the reader has read.
+    /// Adds the header that tells how far the reader has read.
     pub(crate) fn last_event_id_header(mut self) -> Self {
         let text = "The id of the last event received. Browsers send it automatically. It takes precedence over `after`.";
         let cursor = self.schema::<schemas::CursorSchema>();
@@ -267,20 +267,20 @@ impl Operation {
         )
     }
 
-    /// The thread, for a protocol that has no field for one.
+    /// Adds the header that names the thread, for a protocol without a field for it.
     pub(crate) fn thread_header(mut self) -> Self {
         let schema = self.schema::<schemas::ThreadIdSchema>();
         self.header("X-Antiphon-Thread", "The thread; takes precedence over `metadata.thread_id`.", &schema)
     }
 
-    /// A JSON body.
+    /// Adds a JSON body.
     pub(crate) fn body<T: ToSchema>(mut self, example: Value) -> Self {
         let schema = self.schema::<T>();
         self.body = Some(RequestBodySpec { schema, example, is_required: true });
         self.errors(&error_codes::BODY)
     }
 
-    /// A JSON body that may be left out.
+    /// Adds a JSON body that may be omitted.
     pub(crate) fn optional_body<T: ToSchema>(self, example: Value) -> Self {
         let mut operation = self.body::<T>(example);
         if let Some(body) = &mut operation.body {
@@ -289,7 +289,7 @@ impl Operation {
         operation
     }
 
-    /// The body of another protocol.
+    /// Adds the body of another protocol.
     pub(crate) fn reads(mut self, request: RequestBody) -> Self {
         for reference in [Self::take::<schemas::ThreadIdSchema>, Self::take::<schemas::AgentIdSchema>] {
             reference(&mut self);
@@ -300,7 +300,7 @@ impl Operation {
         self.errors(&error_codes::PROTOCOL)
     }
 
-    /// Nothing, or an empty object.
+    /// Accepts no body, or an empty object.
     pub(crate) fn no_body(mut self) -> Self {
         let schema = json!({ "type": "object", "maxProperties": 0 });
         self.body = Some(RequestBodySpec { schema, example: json!({}), is_required: false });
@@ -312,20 +312,20 @@ impl Operation {
         ])
     }
 
-    /// A good answer.
+    /// Adds a success response.
     pub(crate) fn response<T: ToSchema>(mut self, status: u16, text: &'static str, example: Value) -> Self {
         let schema = self.schema::<T>();
         self.answers.push(ResponseSpec::json(status, text, schema, example));
         self
     }
 
-    /// A good answer of another kind.
+    /// Adds a success response of another kind.
     pub(crate) fn response_with(mut self, answer: ResponseSpec) -> Self {
         self.answers.push(answer);
         self
     }
 
-    /// The good answer that was added last also has this header.
+    /// Adds a header to the success response that was added last.
     pub(crate) fn with_header(mut self, name: &'static str, text: &'static str, schema: Value) -> Self {
         if let Some(last) = self.answers.last_mut() {
             last.headers
@@ -334,7 +334,7 @@ impl Operation {
         self
     }
 
-    /// The good answer that was added last, or another form of it.
+    /// Adds another form to the success response that was added last.
     pub(crate) fn or_as(mut self, kind: &str, schema: Value) -> Self {
         self.answers = match self.answers.pop() {
             Some(last) => self.answers.into_iter().chain([last.or(kind, schema)]).collect(),
@@ -343,7 +343,7 @@ impl Operation {
         self
     }
 
-    /// The good answer that was added last, as a stream of events instead.
+    /// Adds a stream of events as another form of the success response that was added last.
     pub(crate) fn or_streams(mut self, events: Stream) -> Self {
         self.schemas.extend(events.schemas());
         if let Some(last) = self.answers.last_mut() {
@@ -352,7 +352,7 @@ impl Operation {
         self
     }
 
-    /// What the events of a stream refer to.
+    /// Adds the schemas to which the events of a stream refer.
     pub(crate) fn with_schemas_of(mut self, events: Stream) -> Self {
         self.schemas.extend(events.schemas());
         self
@@ -371,7 +371,7 @@ impl Operation {
         &self.codes
     }
 
-    /// Its address, and its handler behind the layer that asks for its scope; `None` without one.
+    /// The path, and the handler behind the layer that checks the scope; `None` without a handler.
     pub(crate) fn into_route(self, scopes: &Scopes<'_>) -> Option<(&'static str, MethodRouter<AppState>)> {
         let handler = self.handler?;
         let handler = match self.scope {
@@ -390,7 +390,7 @@ impl Operation {
         self.method
     }
 
-    /// Adds the schemas that it refers to.
+    /// Adds the schemas to which the operation refers.
     pub(crate) fn collect_schemas(&self, schemas: &mut Schemas) {
         for (name, schema) in &self.schemas {
             schemas.entry(name.clone()).or_insert_with(|| schema.clone());

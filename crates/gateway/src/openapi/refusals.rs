@@ -61,7 +61,7 @@ impl Refusals {
         reference
     }
 
-    /// Adds what is referred to.
+    /// Adds the components to which operations refer.
     pub(crate) fn add_to_components(&self, components: &mut Value) {
         let responses = self.components.iter().map(|(name, (form, codes))| (name, response(*form, codes)));
         components["responses"] = responses.map(|(name, response)| (name.clone(), response)).collect();
@@ -75,15 +75,15 @@ impl Refusals {
     }
 }
 
-/// The codes of the `default` response. An operation answers those about bodies, queries and actors
-/// if it takes them, `unknown_address` if its path has variables, and those about NATS and workers
-/// if it needs them.
+/// The codes of the `default` response. An operation answers the codes about bodies, queries and
+/// actors if it takes any of them. It answers `unknown_address` if its path has variables, and the
+/// codes about NATS and workers if it needs NATS or a worker.
 pub(crate) fn shared() -> BTreeSet<ErrorCode> {
     let others = [ErrorCode::UnexpectedBody, ErrorCode::UnknownAddress];
     SECURED.into_iter().chain(BODY).chain(FREQUENT).chain(others).collect()
 }
 
-/// What the names of its components end with.
+/// Suffix of the names of the components for this form.
 fn suffix(form: ErrorForm) -> &'static str {
     match form {
         ErrorForm::Problem => "",
@@ -105,7 +105,7 @@ fn response(form: ErrorForm, codes: &BTreeSet<ErrorCode>) -> Value {
         let status = if has_statuses { format!("{} ", code.status().as_u16()) } else { String::new() };
         format!("* {status}`{}`: {}", code.name(), code.meaning())
     };
-    // A response of one status refers to the others for what they say already.
+    // A response for one status omits the codes of the `default` response and refers to it.
     let shared = if has_statuses { BTreeSet::new() } else { shared() };
     let mut lines: Vec<_> = codes.difference(&shared).map(line).collect();
     if !codes.is_disjoint(&shared) {

@@ -1,4 +1,4 @@
-//! Answers: good ones, and refusals in the form of each protocol.
+//! Responses in the document: successes, and refusals in the form of each protocol.
 
 use http_server::error::ProblemBody;
 use protocols::chat_completions::ApiError;
@@ -12,7 +12,7 @@ pub(crate) const JSON: &str = "application/json";
 pub(crate) const PROBLEM: &str = "application/problem+json";
 const STREAM: &str = "text/event-stream";
 
-/// A good answer.
+/// A success response.
 pub(crate) struct ResponseSpec {
     pub(crate) status: u16,
     text: String,
@@ -25,7 +25,7 @@ impl ResponseSpec {
         Self::of(status, text, JSON, json!({ "schema": schema, "example": example }))
     }
 
-    /// Text of whatever kind.
+    /// Text of any media type.
     pub(crate) fn text(status: u16, text: &str, kind: &str) -> Self {
         Self::of(status, text, kind, json!({ "schema": { "type": "string" } }))
     }
@@ -48,7 +48,7 @@ impl ResponseSpec {
         Self { status, text: text.to_owned(), headers: Map::new(), content }
     }
 
-    /// Or in another form.
+    /// Adds another form of the response.
     pub(crate) fn or(mut self, kind: &str, schema: Value) -> Self {
         self.content.insert(kind.to_owned(), json!({ "schema": schema }));
         self

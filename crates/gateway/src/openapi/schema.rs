@@ -11,13 +11,13 @@ pub(crate) fn schemas_of<T: ToSchema>() -> Vec<(String, Value)> {
     found.into_iter().map(|(name, schema)| (name, written(&schema))).collect()
 }
 
-/// As JSON. What utoipa has made is always that.
+/// A value of utoipa as JSON. Serializing one never fails.
 pub(crate) fn written(made: &impl Serialize) -> Value {
     serde_json::to_value(made).unwrap_or_default()
 }
 
-/// Says of each object without named fields that it takes any: generators of clients take silence
-/// for an object that must be empty.
+/// Declares for each object without named fields that it accepts any field. Without this,
+/// generators of clients assume that the object must be empty.
 pub(crate) fn open_free_objects(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(open_free_objects),

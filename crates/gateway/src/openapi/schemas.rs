@@ -47,9 +47,9 @@ schema! {
     ErasureStateSchema as "ErasureStateText", one_of(ErasureState::ALL.map(ErasureState::name))
 }
 
-/// Longest name of a user, in bytes. Names in metadata may be longer, but a request's head has room
-/// for 32 KiB, and percent-encoding makes up to twelve bytes of a character.
-pub(crate) const MAX_USER_LEN: usize = 2_048;
+/// Longest name of a user, in bytes. Names in metadata may be longer, but the head of a request has room
+/// for 32 KiB, and percent-encoding makes three bytes of one.
+pub(crate) const MAX_USER_LEN: usize = 8_192;
 
 schema! {
     /// A user: the text that metadata of threads has as `user_id`.

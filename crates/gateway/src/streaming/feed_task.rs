@@ -51,7 +51,7 @@ struct FeedTask {
     context: FeedContext,
     thread: ThreadId,
     feed: Feed,
-    /// Announces each owner that this feed learns of to all feeds of the partition.
+    /// Announces to all feeds of the partition each owner of which this feed learns.
     of_partition: watch::Sender<PartitionSignal>,
     subscribers: Vec<Subscriber>,
     waiting: WaitingSubscribers<Subscriber>,
@@ -255,7 +255,7 @@ impl FeedTask {
         }
     }
 
-    /// Tells the subscribers why an answer has not come yet. The notice is not stored: owners
+    /// Informs the subscribers why an answer has not come yet. The notice is not stored: owners
     /// repeat it while it applies.
     fn report(&mut self, notice: &WaitNotice) {
         let (message, reason) = (notice.message.clone(), notice.reason);
@@ -270,7 +270,7 @@ impl FeedTask {
         }
     }
 
-    /// Tells the subscribers once that some open messages are not shown.
+    /// Informs the subscribers once that some open messages are not shown.
     fn report_left_out(&mut self) {
         let leaves_out = self.feed.leaves_out();
         if leaves_out && !std::mem::replace(&mut self.has_left_out, leaves_out) {
@@ -324,7 +324,7 @@ impl FeedTask {
         }
     }
 
-    /// Sends waiting subscribers the ends of a page that they have missed.
+    /// Sends waiting subscribers the messages of a page that ended after their cursors.
     fn catch_up(&mut self, page: &StorePage) {
         let send = |subscriber: &Subscriber, events: Vec<StreamPart>| {
             metrics::events(events.len() as u64);

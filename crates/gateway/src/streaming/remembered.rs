@@ -23,7 +23,7 @@ pub(crate) async fn of_answer(
     Ok(found.into_values().next().unwrap_or_default())
 }
 
-/// The same for several answers, by their ids.
+/// The facts remembered of several answers, by the ids of the answers.
 pub(crate) async fn of_answers<'a>(
     store: &Store,
     thread: &ThreadId,

@@ -58,7 +58,7 @@ pub(crate) fn ahead() -> Problem {
     Problem::new(ErrorCode::CursorAhead, detail)
 }
 
-/// Checks that the position is neither of another thread nor ahead.
+/// Checks that the position is of this thread and is not ahead of everything that exists.
 async fn check_position(
     backend: &Backend,
     thread: &ThreadId,

@@ -155,7 +155,7 @@ impl SendQueue {
         }
     }
 
-    /// Ends the stream cleanly after what is queued.
+    /// Ends the stream cleanly after the queued events.
     pub(crate) fn finish(&self) {
         let mut queue = self.shared.lock();
         if queue.state == QueueState::Open {
@@ -280,7 +280,8 @@ pub(crate) struct SubscriberPermit {
 #[derive(Debug)]
 pub(crate) struct SendQueueBody {
     shared: Arc<SharedQueue>,
-    /// Its place among the subscribers of the thread, and among the streams of the tenant.
+    /// The subscriber's place among the subscribers of the thread, and among the streams of the
+    /// tenant.
     _permits: Option<(SubscriberPermit, Option<TenantStreamPermit>)>,
     /// The timer is not reset with each write; when it fires, it is compared with `written_at`.
     heartbeat: Pin<Box<Sleep>>,

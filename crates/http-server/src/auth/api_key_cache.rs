@@ -59,7 +59,7 @@ type Reading = Shared<BoxFuture<'static, Option<Option<StoredKey>>>>;
 struct Cached {
     key: Option<StoredKey>,
     at: Timestamp,
-    /// When the last failed attempt to read it again was made.
+    /// When the last failed attempt to read the key again was made.
     failed_at: Option<Timestamp>,
 }
 
@@ -216,7 +216,8 @@ impl ApiKeyCache {
             let _turn = if is_guess { Some(cache.guessing.acquire().await) } else { None };
             cache.finish(id, now, read().await)
         };
-        // A separate task: other requests wait for it, and this one may be cancelled.
+        // The read is a separate task: other requests wait for it, and this request may be
+        // cancelled.
         let reading = spawn_named("api key", read).map(|ended| ended.ok().flatten()).boxed().shared();
         state.reads.insert(id, reading.clone());
         reading
@@ -331,8 +332,8 @@ impl CacheState {
             // First evict revoked keys and ids without a key: requests with guessed ids must not
             // evict keys that exist.
             self.seen.retain(|_, seen| seen.key.as_ref().is_some_and(|key| key.revoked_at.is_none()));
-            // Then evict only the key with the oldest lookup: one tenant may have as many keys as
-            // the cache holds.
+            // If the cache is full, evict only the key with the oldest lookup: one tenant may have
+            // as many keys as the cache holds.
             if self.seen.len() >= MOST
                 && let Some(oldest) = self.seen.iter().min_by_key(|(_, seen)| seen.at).map(|(id, _)| *id)
             {

@@ -41,12 +41,12 @@ impl Authority {
         Some(Self { host, port })
     }
 
-    /// Whether it names a port other than that of HTTPS.
+    /// Whether the authority names a port other than that of HTTPS.
     pub(crate) fn has_port_of_its_own(&self) -> bool {
         self.port.is_some_and(|port| port != 443)
     }
 
-    /// Whether it is a name or address of this machine.
+    /// Whether the host is a name or an address of this machine.
     pub(crate) fn is_loopback(&self) -> bool {
         match &self.host {
             HostName::Name(name) => name == "localhost",

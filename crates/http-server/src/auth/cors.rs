@@ -37,7 +37,7 @@ pub(crate) fn origin(headers: &HeaderMap) -> Option<String> {
     said(headers, header::ORIGIN)
 }
 
-/// Adds the headers that say which pages may read the response.
+/// Adds the headers that define which pages may read the response.
 pub(crate) fn readable(response: Response, rules: &CorsRules, origin: Option<&str>) -> Response {
     with(response, rules.actual(origin))
 }

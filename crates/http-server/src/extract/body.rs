@@ -40,7 +40,7 @@ impl<T: MaxBodySize, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// The same where every field is optional: no body is an empty object.
+/// A JSON body in which every field is optional: without a body, an empty object is used.
 #[derive(Debug)]
 pub struct OptionalJsonBody<T>(pub T);
 

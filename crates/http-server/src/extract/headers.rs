@@ -13,7 +13,7 @@ pub fn actor(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     one_of(headers, "x-antiphon-actor", ErrorCode::InvalidActor, "X-Antiphon-Actor", MAX_ACTOR_LEN)
 }
 
-/// The key that makes repeated sends of an input the same turn.
+/// The idempotency key: repeated requests with it open the same turn.
 pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     one_of(headers, "idempotency-key", ErrorCode::InvalidIdempotencyKey, "Idempotency-Key", MAX_HEADER_LEN)
 }

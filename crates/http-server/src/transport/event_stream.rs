@@ -102,7 +102,7 @@ impl Future for EventStreamWriter {
 /// A chunk of a body (RFC 9112, 7.1), partly written.
 #[derive(Debug)]
 struct BodyChunk {
-    /// Its length in hexadecimal digits, and the end of that line.
+    /// The length of the chunk in hexadecimal digits, and the end of that line.
     head: [u8; Self::HEAD_BYTES],
     head_length: usize,
     bytes: Bytes,

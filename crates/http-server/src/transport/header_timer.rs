@@ -31,7 +31,7 @@ impl Timer for HeaderTimer {
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
-        // What is read from now on is the next head.
+        // The bytes read from now on are the next head.
         self.has_read.forget();
         let idle = Box::pin(sleep_until(TokioInstant::from_std(deadline)));
         Box::pin(HeaderSleep { idle, head: None, timer: self.clone() })

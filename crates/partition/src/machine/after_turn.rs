@@ -53,7 +53,7 @@ pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continua
     if let TurnSource::Task(queued) = &turn.source
         && matches!(queued.task.kind, TaskKind::Memory | TaskKind::Compaction)
     {
-        // The results of these tasks are read from one answer.
+        // The results of these tasks are read from one answer, so a continuation is refused.
         return Continuation::Rejected;
     }
     let number = turn.continuation_number() + 1;
@@ -87,7 +87,8 @@ fn opening(opened: &TurnOpened, answer: Position, continued: ContinuedBatch) -> 
 
 fn task(task: &Task, continued: ContinuedBatch) -> Option<Outgoing> {
     let id = continued.task()?;
-    // The thread is kept: the task is deleted when the thread whose text it carries is erased.
+    // The origin keeps the thread whose text the task carries: when that thread is erased, the task
+    // is deleted.
     let origin = match &task.origin {
         TaskOrigin::AfterTurn(FollowedTurn { thread, answer, .. })
         | TaskOrigin::ContinuationAfterTurn { thread, answer, .. } => {

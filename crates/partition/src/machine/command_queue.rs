@@ -19,11 +19,11 @@ const MOST_PENDING: usize = 2_048;
 pub(super) struct CommandQueue {
     pub(super) pending: VecDeque<Pending>,
     pub(super) to_check: Vec<CommandKey>,
-    /// Last entry with a command that was accepted; read again, it is skipped.
+    /// Last entry with an accepted command. If the entry is read again, it is skipped.
     pub(super) read: Seq,
     /// Commands that were taken and may be unknown to a pending check or the next one.
     pub(super) recent: Recent<CommandKey, TakenCommand>,
-    /// Last stored checkpoint: checks made from then on know everything up to it.
+    /// Last stored checkpoint. Checks that begin after it was stored know everything up to it.
     pub(super) stored: Seq,
     /// Positions of tasks retried or dropped recently, and whether the tasks were marked failed
     /// there. A pending check still reports them at these positions.
@@ -54,7 +54,7 @@ pub(super) struct Writes {
     pub(super) dropped_turns: Vec<(ThreadId, TurnId)>,
     /// Agents whose pending tasks are changed, one item per change.
     pub(super) more: Vec<AgentId>,
-    /// Entries that are done with this commit.
+    /// Entries that this commit completes.
     pub(super) seqs: Vec<Seq>,
     /// Bytes of edited task payloads.
     pub(super) edited_bytes: usize,
@@ -71,8 +71,8 @@ pub(super) enum Pending {
         verdict: Option<CommandVerdict>,
         /// Stored checkpoint when the store was asked.
         stored: Seq,
-        /// True if the command retries a run that has completed since. The check may be older than
-        /// that.
+        /// True if the command retries a run that has completed meanwhile: the check may have read
+        /// the store before the run completed.
         is_obsolete: bool,
     },
     /// Chunks of a turn that is not opened yet, which happens only when the stream is read again.
@@ -149,7 +149,7 @@ impl CommandQueue {
         })
     }
 
-    /// Notes that the task is no longer at this position in this state.
+    /// Notes that the task has left this position, where it was in this state.
     pub(super) fn leave(&mut self, position: Position, is_failed: bool) {
         self.moved.push_back((position, is_failed));
         if self.moved.len() > 2 * MOST_PENDING {

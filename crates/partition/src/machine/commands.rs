@@ -1,4 +1,4 @@
-//! Commands are taken in the order of the stream, each once, after the store was asked about them.
+//! Applies commands in the order of the stream, each once, after a look-up in the store.
 
 use model::{
     BusyPolicy, Command, Control, ControlKind, DelayedTask, Frame, Metadata, RejectedEntry, Seq, TimerId,

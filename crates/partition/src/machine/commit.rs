@@ -52,8 +52,8 @@ impl Partition {
         self.add_ended(&mut commit, &mut in_flight, &mut outgoing);
         self.add_tasks(&mut commit);
         in_flight.agents_with_changed_tasks = self.add_writes(&mut commit);
-        // These timers replace earlier follow-ups. A decision on a replaced follow-up may be older
-        // than this commit, both now and until the commit is applied.
+        // These timers replace earlier follow-ups. Until this commit is applied, the store may
+        // still return a replaced follow-up, and a decision on it must not be used.
         in_flight.armed = armed_threads(&commit.timers);
         in_flight.armed.iter().for_each(|thread| self.timers.supersede(thread));
         let (timers, fired) = self.timers.take_writes();

@@ -22,14 +22,14 @@ use crate::types::{
     TaskWrite, TurnEnded, TurnStatus, TurnWrite,
 };
 
-/// Guard that always holds: only the stored head decides.
+/// Guard that is always met: only the stored head decides.
 const ANY: Position = Position::MAX;
 
 /// Consequences of a failure for a task.
 struct Judgement {
     class: ErrorClass,
     floor_ms: i64,
-    /// True if it counts as a failure of the agent.
+    /// True if the failure counts against the agent.
     counts: bool,
 }
 

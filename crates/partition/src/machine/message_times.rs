@@ -23,7 +23,7 @@ pub(super) fn began_at(turn: &TrackedTurn, open: Option<&OpenMessage>) -> Option
     turn.times.began_at.into_iter().chain(first_chunk).min().map(|at| at.max(turn.accepted_at()))
 }
 
-/// Times of a message of the answer. `otherwise`: its end if no chunk shows it.
+/// Times of a message of the answer. `otherwise`: the end time to use if no chunk shows it.
 pub(super) fn of_answer(
     turn: &TrackedTurn,
     open: Option<&OpenMessage>,

@@ -10,9 +10,9 @@ use super::status::waits_for;
 use crate::request_state::{RequestNews, SILENT_MS};
 use crate::turn_state::TrackedTurn;
 
-/// Time without a taker or a chunk until subscribers are shown why, ms.
+/// Time without a service or a chunk after which subscribers are shown the reason, ms.
 const NO_WORKFLOW_MS: i64 = 5_000;
-/// Interval between repeated notices, ms: subscribers may have joined since.
+/// Interval between repeated notices, ms: subscribers may have joined after the first notice.
 const TELL_AGAIN_MS: i64 = 10_000;
 
 impl Partition {

@@ -70,7 +70,7 @@ impl Partition {
             self.table.thread_queues.entry(thread.clone()).or_default().admit(id, model::BusyPolicy::Enqueue);
             self.table.make_ready(&thread);
         }
-        // A follow-up that the previous owner had withdrawn may have been saved before.
+        // The previous owner may have saved a follow-up and withdrawn it afterwards.
         for thread in written_to {
             self.withdraw_follow_ups(&thread);
         }
@@ -496,7 +496,7 @@ impl Partition {
         let is_abandoned = is_ours(&end) && !(is_refused && may_begin);
         turn.state = TurnState::Ended(EndedTurn { end, is_abandoned, stopped_by: None });
         if !was_under_way {
-            // Nothing waits for it, but it counts as active until it is committed.
+            // Nothing waits for the turn, but the turn counts as active until its end is committed.
             self.table.active += 1;
             let thread_queue = self.table.thread_queues.entry(turn.thread.clone()).or_default();
             thread_queue.leave(id);
@@ -518,7 +518,7 @@ impl Partition {
     }
 }
 
-/// True if the turn's workflow does not learn of this end by itself.
+/// True if the workflow must be notified of this end, because it was not the cause.
 fn is_ours(end: &TurnEnd) -> bool {
     match end {
         TurnEnd::Complete => false,

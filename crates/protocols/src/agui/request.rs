@@ -64,7 +64,7 @@ impl AgUiRequest {
         Ok((thread, run))
     }
 
-    /// Parses a body. `tenant` owns the threads and agents that it names.
+    /// Parses a body. `tenant` owns the threads and agents that the body names.
     ///
     /// # Errors
     /// The body is invalid or asks for something unsupported: tools of the client, a state, parts

@@ -79,9 +79,9 @@ const STREAM_OPTIONS: &Known = &[
 ];
 
 impl CompletionRequest {
-    /// Parses a body. `tenant` owns the threads and agents that it names. `thread` is named outside
-    /// of the body, by a header for example; `metadata.thread_id` may name one as well. Without
-    /// either the thread is new, and earlier messages are refused.
+    /// Parses a body. `tenant` owns the threads and agents that the body names. `thread` is named
+    /// outside of the body, by a header for example; `metadata.thread_id` may name one as well.
+    /// Without either the thread is new, and earlier messages are refused.
     ///
     /// # Errors
     /// The body is invalid or asks for something unsupported: tools of the client, images, several

@@ -17,7 +17,7 @@ pub enum NativeEvent {
         attempt: u32,
         role: Role,
         chunk: Arc<Chunk>,
-        /// It holds the stored text of several chunks.
+        /// The chunk holds the stored text of several chunks.
         is_compacted: bool,
     },
     /// A message restarts.
@@ -38,7 +38,7 @@ pub enum NativeEvent {
     /// A message failed.
     Failed {
         message: MessageId,
-        /// Its place among the ends of the thread.
+        /// The position at which it ended in the thread.
         position: Position,
         failure: Box<StreamError>,
     },

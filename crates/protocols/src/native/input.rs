@@ -18,7 +18,7 @@ pub struct InputEvent<'a> {
     message_id: &'a str,
     #[schema(value_type = schemas::TurnIdSchema)]
     turn_id: &'a str,
-    /// Id of the answer. It is another one when the turn is tried again after a failure.
+    /// Id of the answer. If the turn is tried again after a failure, its answer has another id.
     #[schema(value_type = schemas::MessageIdSchema)]
     answer_id: &'a str,
     #[schema(value_type = schemas::RoleSchema)]

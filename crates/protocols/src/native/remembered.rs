@@ -25,7 +25,8 @@ pub struct RememberedFact {
     text: String,
     /// Subject of the fact, such as `preference`.
     kind: String,
-    /// The message whose words it comes from: the input of the turn; null if no person wrote it.
+    /// The message whose words the fact comes from: the input of the turn; null if no person wrote
+    /// it.
     #[schema(value_type = Option<schemas::MessageIdSchema>, required)]
     source_message_id: Option<String>,
     /// The request that takes it back.

@@ -63,7 +63,7 @@ impl EventSequence {
         self.wanted(slot)
     }
 
-    /// The number of such an event when it is repeated in the attempt.
+    /// The number of an opening event that is repeated in the attempt.
     pub(super) fn opening_again(&self, slot: u64) -> Option<u64> {
         self.wanted(self.attempt * ATTEMPT + slot)
     }

@@ -132,7 +132,7 @@ const SHOWN: [&str; 8] = [
 const OUTPUT_ITEMS: [&str; 2] = ["reasoning", "mcp_call"];
 
 impl ResponseRequest {
-    /// Parses a body. `tenant` owns the threads and agents that it names.
+    /// Parses a body. `tenant` owns the threads and agents that the body names.
     ///
     /// # Errors
     /// The body is invalid or asks for something unsupported: tools of the client, images, files.

@@ -55,7 +55,7 @@ pub(crate) const FIELDS: &Known = &[
 ];
 
 impl UiMessageRequest {
-    /// Parses a body. `tenant` owns the threads and agents that it names.
+    /// Parses a body. `tenant` owns the threads and agents that the body names.
     ///
     /// # Errors
     /// The body is invalid or asks for something unsupported: files, or replacing an earlier

@@ -75,7 +75,7 @@ pub fn parse_headers(text: &str) -> Result<HeaderMap, InvalidTraceSetting> {
     Ok(headers)
 }
 
-/// Parses attributes from a list of the same form.
+/// Parses attributes from a list in the form that [`parse_headers`] accepts.
 ///
 /// # Errors
 /// The text is not such a list.

@@ -36,7 +36,7 @@ pub enum SpanStart {
     AtNs(i64),
 }
 
-/// A started span, or an empty value when traces are off. The span ends when this is dropped.
+/// A started span, or an empty value when traces are off. The span ends when this value is dropped.
 #[derive(Debug, Default)]
 pub struct Span(Option<SdkSpan>);
 

@@ -8,7 +8,7 @@ use super::rules::FollowUpRules;
 /// a continuation, or a follow-up, which may be followed by another one up to the maximum in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FinishedTurn {
-    /// True if it ended as its workflow intended: without an error, a stop or a continuation.
+    /// True if the turn ended as its workflow intended: without an error, a stop or a continuation.
     pub is_complete: bool,
     /// True if the answer has neither text nor calls.
     pub is_empty: bool,

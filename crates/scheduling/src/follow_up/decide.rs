@@ -32,7 +32,7 @@ pub struct FollowUpFacts {
     pub last_fired: Option<Timestamp>,
     /// Number of follow-ups sent in the thread since [`FollowUpRules::day_start`].
     pub fired_today: u32,
-    /// True if a budget that its turn counts in is spent.
+    /// True if a budget that applies to the follow-up's turn is spent.
     pub is_over_budget: bool,
     /// Why the agent would not start a turn.
     pub hold: Option<AgentHold>,
@@ -45,7 +45,8 @@ pub struct FollowUpFacts {
 pub enum RestraintRule {
     /// The agent's settings do not enable follow-ups.
     Disabled,
-    /// It has been due for longer than `max_lateness_seconds`, so its occasion has passed.
+    /// The follow-up has been due for longer than `max_lateness_seconds`, so its occasion has
+    /// passed.
     TooLate,
     /// `max_in_a_row` follow-ups were sent since a person's last input.
     MaxInARow,
@@ -59,7 +60,7 @@ pub enum RestraintRule {
     Backoff,
     /// The cooldown since the last follow-up is not over.
     Cooldown,
-    /// It is within the quiet hours of the user's time zone.
+    /// The time is within the quiet hours of the user's time zone.
     QuietHours,
 }
 
@@ -116,14 +117,14 @@ pub struct RuleCheck {
 /// Decision on a due follow-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FollowUpVerdict {
-    /// It is sent.
+    /// The follow-up is sent.
     Fire,
     /// A person has written since the timer was set: the follow-up is dropped, regardless of the
     /// rules.
     Superseded,
-    /// It is dropped by this rule.
+    /// The follow-up is dropped by this rule.
     Refused(RestraintRule),
-    /// It is delayed.
+    /// The follow-up is delayed.
     Later {
         /// New due time, after `now`.
         until: Timestamp,

@@ -169,7 +169,7 @@ impl FollowUpRules {
         named.and_then(|name| Zone::named(name).ok()).unwrap_or_else(|| self.time_zone.clone())
     }
 
-    /// Start of the day that `max_per_day` counts in.
+    /// Start of the day for which `max_per_day` counts.
     pub fn day_start(&self, named_zone: Option<&str>, now: Timestamp) -> Timestamp {
         self.zone(named_zone).day_start(now)
     }

@@ -20,7 +20,7 @@ pub struct ScheduleFacts {
 pub enum SkipReason {
     /// The previous one is not done.
     Overlap,
-    /// It was due while there was no worker.
+    /// The occurrence was due while there was no worker.
     Missed,
 }
 
@@ -37,7 +37,7 @@ impl SkipReason {
 /// Decision on a due schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScheduleVerdict {
-    /// Its task is queued.
+    /// The task of the occurrence is queued.
     Fire {
         /// Occurrence from which the task's id is derived.
         occurrence: Timestamp,
@@ -50,7 +50,7 @@ pub enum ScheduleVerdict {
         /// Next due time; `None` if the schedule is over.
         next_due: Option<Timestamp>,
     },
-    /// It is not due before this time.
+    /// The schedule is not due before this time.
     Wait(Timestamp),
 }
 

@@ -25,7 +25,7 @@ pub struct Evidence {
 /// What the checker may expect of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// Every process had time to finish, so what has not ended is lost.
+    /// Every process had time to finish, so everything that has not ended is lost.
     pub is_settled: bool,
     /// A message whose gaps were never open for longer than this, ms, must not fail for a gap.
     pub gap_safe_ms: i64,
@@ -45,7 +45,7 @@ pub struct Rules {
     /// Messages whose chunks were lost before they were stored: they may fail, be incomplete, or be
     /// missing.
     pub lost: BTreeSet<MessageKey>,
-    /// Threads that were erased at some time: what was published for them need not end.
+    /// Threads that were erased at some time: messages published for them need not end.
     pub erased: BTreeSet<ThreadId>,
     /// Batches that retention deleted: a turn that was to continue one forms its own batch.
     pub retired: BTreeSet<(ThreadId, i64)>,
@@ -57,8 +57,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// True if the store or the stream of the partition was rewound or lost entries, so what was
-    /// seen of it may no longer hold.
+    /// True if the store or the stream of the partition went back in time or lost entries, so that
+    /// events seen before may no longer hold.
     pub fn went_back(&self, partition: PartitionId) -> bool {
         self.stepped_back.contains(&partition) || self.parted.contains(&partition)
     }
@@ -154,7 +154,7 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// Restarts that took back an end which the client had been shown.
+    /// Restarts that revoked an end that the client had been shown.
     pub(crate) fn restarts_of_ends(&self) -> u64 {
         let (mut last, mut restarts) = (0, 0);
         for seen in &self.seen {
@@ -204,12 +204,12 @@ pub enum SeenEvent {
     },
     Complete {
         message: MessageId,
-        /// Its position, if the client was sent it.
+        /// Position of the message, if the client was sent it.
         position: Option<i64>,
     },
     Failed {
         message: MessageId,
-        /// Its position among the ends of the thread, if the client was sent it.
+        /// Position at which the message ended in the thread, if the client was sent it.
         position: Option<i64>,
     },
     /// An event had the id of an earlier one.

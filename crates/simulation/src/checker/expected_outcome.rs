@@ -38,7 +38,7 @@ pub struct ExpectedOutcome {
 pub enum ExpectedEnd {
     /// All chunks up to the final one are present.
     Complete,
-    /// It breaks a rule; the value is [`model::MessageFailure::code`].
+    /// The message breaks a rule; the value is [`model::MessageFailure::code`].
     Failed(&'static str),
     /// Chunks are missing: only a timeout ends it.
     Open,

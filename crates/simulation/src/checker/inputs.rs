@@ -10,8 +10,8 @@ use crate::checker::invariant::{Invariant, Violation};
 
 /// Checks the inputs of one client of the native stream.
 pub(super) fn check(transcript: &Transcript, rules: &Rules, violations: &mut Vec<Violation>) {
-    // A gateway that leaves out messages shows some of them twice. A store that went back takes
-    // back what clients have seen.
+    // A gateway that leaves out messages may show some of them twice, and a store that went back in
+    // time undoes events that clients have seen. Neither is checked here.
     if rules.left_out.contains(&transcript.thread) || !rules.stepped_back.is_empty() {
         return;
     }

@@ -21,7 +21,7 @@ struct Shown {
     /// The client was disconnected since the last part arrived.
     was_cut: bool,
     ended: bool,
-    /// The position of its end, if the client was sent it.
+    /// The position of the message's end, if the client was sent it.
     position: Option<i64>,
 }
 
@@ -87,7 +87,7 @@ pub(super) fn check(
     let mut check = Check { transcript, rules, ends, expected_outcomes, violations };
     let mut all: BTreeMap<&MessageId, Shown> = BTreeMap::new();
     for (index, seen) in transcript.seen.iter().enumerate() {
-        // Events that a later restart took back are not compared with the present state.
+        // Events that a later restart revoked are not compared with the present state.
         let taken_back = check.is_taken_back(index, seen);
         let before = check.violations.len();
         check.event(seen, &mut all);
@@ -115,7 +115,7 @@ impl<'a> Check<'a> {
             SeenEvent::Chunk { message, attempt, chunk } => {
                 let shown = all.entry(message).or_default();
                 if shown.next == 0 && shown.attempt.is_some_and(|before| before < *attempt) {
-                    // The message's text was reset, and nothing has arrived since.
+                    // The message's text was reset, and no chunk has arrived after that.
                     shown.attempt = Some(*attempt);
                 }
                 if shown.from_store
@@ -150,9 +150,10 @@ impl<'a> Check<'a> {
                 let shown = all.entry(message).or_default();
                 let is_lower = shown.attempt.is_some_and(|before| before >= *attempt);
                 let is_anew = shown.attempt == Some(*attempt);
-                // An owner whose store went back shows late chunks of a message that it no longer
-                // knows to have ended. A reset to attempt 0 is also allowed: the gateway hides a
-                // message that the owner's answer has left out, and forgets what it has shown.
+                // An owner whose store went back in time shows late chunks of a message that it no
+                // longer knows to have ended. A reset to attempt 0 is also allowed: the gateway
+                // hides a message that the owner's answer has left out, and forgets what it has
+                // shown.
                 let may_be_lower = (*attempt == 0 && self.rules.left_out.contains(&self.transcript.thread))
                     || is_anew
                     || self.is_stopped(message)
@@ -194,16 +195,16 @@ impl<'a> Check<'a> {
             }
             SeenEvent::Restart { after } => {
                 // The answer of a dropped task is gone. So are messages that the stream has lost,
-                // which may come again.
+                // but these may be published again.
                 let may_be_gone =
                     |message: &MessageId| self.stored(message).is_none() || self.is_unsure(message);
                 // A gateway restarts all its subscribers, including one that joined before anything
                 // of the lost message was shown to it.
                 let is_justified = all.iter().any(|(message, shown)| !shown.ended && may_be_gone(message))
                     || self.rules.lost.iter().any(|key| key.thread == self.transcript.thread);
-                // A gateway that has followed the thread since before its store went back notices
-                // this when an owner answers, which may take a long time. A client that joined in
-                // the meantime restarts with the others.
+                // A gateway that has followed the thread since before its store went back in time
+                // notices this when an owner answers, which may take a long time. A client that
+                // joined in the meantime restarts with the others.
                 if !is_justified && !self.has_gone_back() {
                     let subject = format!("client {}", self.transcript.client);
                     let seen = "a restart, though nothing was lost";
@@ -216,8 +217,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// True if, because the store went back, the client was later restarted from before this event,
-    /// or was sent the message again.
+    /// True if, because the store went back in time, the client was later restarted from before
+    /// this event, or was sent the message again.
     fn is_taken_back(&self, index: usize, seen: &SeenEvent) -> bool {
         let (SeenEvent::Chunk { message, .. }
         | SeenEvent::Reset { message, .. }
@@ -247,7 +248,7 @@ impl<'a> Check<'a> {
                 }
                 SeenEvent::Restart { after } if end.is_none_or(|end| end > *after) => return true,
                 // The reset must be to the same attempt or an earlier one: a later attempt does not
-                // take back a wrong event.
+                // undo a wrong event.
                 SeenEvent::Reset { message: anew, attempt }
                     if anew == message
                         && end.is_none()
@@ -387,7 +388,7 @@ impl<'a> Check<'a> {
     }
 
     /// True if it is not certain which chunks of the message are accepted: its stream has lost
-    /// some, or a store that went back led to a second request.
+    /// some, or a store that went back in time led to a second request.
     fn is_unsure(&self, message: &MessageId) -> bool {
         self.has_lost_chunks(message) || (self.has_gone_back() && TurnId::of_answer(message).is_some())
     }

@@ -64,8 +64,8 @@ fn check_rest(
     turns: &Turns,
     expected_outcomes: &BTreeMap<MessageKey, ExpectedOutcome>,
 ) -> Vec<Violation> {
-    // A person retried a failed turn, the store forgot the failure, and the second time the turn
-    // need not fail. Then the retry concerns a turn that has succeeded.
+    // A person may have retried a turn whose failure the store then forgot. When the turn is run
+    // again, it need not fail, and the retry then concerns a turn that has succeeded.
     let is_retry = |ordered: &Ordered| matches!(&ordered.command, Command::Turn(opened) if opened.run > 0);
     if !evidence.rules.stepped_back.is_empty() && turns.ledger.iter().any(is_retry) {
         return Vec::new();

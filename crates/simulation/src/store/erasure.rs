@@ -63,7 +63,7 @@ impl Store {
         self.once_erased.insert(thread.clone());
     }
 
-    /// Notes that everything of the thread is gone.
+    /// Notes that the erasure of the thread is complete.
     pub(crate) fn is_wholly_erased(&mut self, thread: &ThreadId) {
         self.erased.insert(thread.clone(), true);
     }
@@ -101,7 +101,7 @@ impl Store {
             EntryBody::Command(Command::DelayedTask(delayed), _) => is_erased(&delayed.task.agent.thread()),
             EntryBody::Command(Command::Control(control), _) => is_erased(&control.subject.thread()),
             EntryBody::Frame(frame) => is_erased(&frame.thread),
-            // The entry's dead letter may have been deleted since.
+            // The entry's dead letter may have been deleted after the entry was refused.
             EntryBody::Refused { subject, .. } => {
                 let owner = subject.split('.').nth(2).and_then(|id| ThreadId::parse(id).ok());
                 owner.is_some_and(|owner| is_erased(&owner))
@@ -326,7 +326,7 @@ impl Store {
         }
     }
 
-    /// A remaining row of a thread, or of what followed its turns.
+    /// A remaining row of a thread, or of work that followed its turns.
     fn left_of(&self, thread: &ThreadId, is_last: bool) -> Option<String> {
         let turns: BTreeSet<TurnId> =
             self.erased_turns.iter().filter(|(_, of)| *of == thread).map(|(turn, _)| turn.clone()).collect();

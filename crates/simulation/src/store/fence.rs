@@ -111,7 +111,7 @@ impl Store {
     }
 
     /// Moves the checkpoint for a stream that is not the one in the store; `None` if the lease is
-    /// gone or the store itself has gone back.
+    /// gone or the store itself has gone back in time.
     pub(crate) fn rebase(
         &mut self,
         partition: PartitionId,
@@ -139,7 +139,7 @@ impl Store {
         }
     }
 
-    /// Restores the state of the copy, except for what the simulation itself counts.
+    /// Restores the state of the copy, except for the simulation's own counters.
     pub(crate) fn step_back(&mut self, to: &Self) {
         let mut back = to.clone();
         back.grants = std::mem::take(&mut self.grants);

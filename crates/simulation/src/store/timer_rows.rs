@@ -17,8 +17,8 @@ pub(crate) struct TimerRow {
     /// By the database's clock, ms, like all times here.
     pub(crate) due: i64,
     pub(crate) body: Metadata,
-    /// The transaction that wrote it. In Postgres the times of rows give the order of transactions;
-    /// milliseconds do not.
+    /// Number of the transaction that wrote the row. Postgres orders transactions by the times of
+    /// their rows; milliseconds are too coarse for that.
     pub(crate) created_in: u64,
     pub(crate) ended: Option<i64>,
 }

@@ -317,7 +317,8 @@ impl Store {
         })
     }
 
-    /// True if retention has deleted the answer that armed it, and the thread has newer messages.
+    /// True if retention has deleted the answer that armed the follow-up, and the thread has newer
+    /// messages.
     fn is_history_gone(&self, thread: &ThreadId, row: &TimerRow) -> bool {
         let text = row.body.get("armed_position").and_then(Value::as_str);
         text.and_then(|text| text.parse::<i64>().ok()).is_some_and(|armed| {

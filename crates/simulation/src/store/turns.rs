@@ -27,7 +27,7 @@ pub(crate) struct Tables {
     pub(crate) timers: BTreeMap<TimerId, TimerRow>,
     /// Model calls, by answer and number.
     pub(crate) usage: BTreeMap<(MessageKey, u16), UsageRow>,
-    /// Turns of follow-ups that left nothing.
+    /// Turns of follow-ups that were withdrawn.
     pub(super) taken_back: BTreeSet<TurnId>,
     /// Failed turns that were dropped by command, with the failed run, which is remembered.
     dropped: BTreeMap<(ThreadId, TurnId), u32>,

@@ -100,7 +100,7 @@ impl World {
     pub(super) fn begin(&mut self, address: Address, mut start: Box<Start>) {
         self.coverage.starts += 1;
         if let Some(session) = self.session(address) {
-            // A store that went back may begin a turn that was withdrawn before.
+            // A store that went back in time may begin a turn that was withdrawn before.
             session.unwanted.remove(&(start.turn.clone(), start.run));
         }
         if self.bug == Some(PlantedBug::AnswerRequestedAgain) && start.is_adopted {

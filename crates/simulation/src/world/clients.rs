@@ -362,7 +362,7 @@ impl World {
         self.schedule(delay, WorldEvent::Gateway(gateway, GatewayEvent::Reply(thread, number, token, reply)));
     }
 
-    /// Reads the store in its state when the query arrives.
+    /// Reads the store in the state that it has when the query arrives.
     fn read_store(
         &mut self,
         gateway: usize,

@@ -15,7 +15,7 @@ use crate::world::state::statement::StatementKind;
 impl World {
     /// Plans which threads are erased in this history, and when.
     pub(super) fn plan_erasing(&mut self, threads: &[(ThreadId, PartitionId)]) {
-        // Threads are erased more often if the store goes back as well.
+        // Threads are erased more often if the store goes back in time as well.
         let put_back_at = self.going_back.put_back_at;
         let chance = if put_back_at.is_some() { 0.5 } else { 0.1 };
         if !self.erasing.rng.chance(chance) {
@@ -169,9 +169,9 @@ impl World {
         self.store.check_erased(false);
     }
 
-    /// Handles a store that goes back, which breaks the operator's connection. If the restored
-    /// store has no mark, the operator may erase the thread again or leave it. With a mark the
-    /// operator erases it again, because a part is gone.
+    /// Handles a store that goes back in time, which breaks the operator's connection. If the
+    /// restored store has no mark, the operator may erase the thread again or leave it. With a mark
+    /// the operator erases it again, because some of its rows are deleted.
     pub(super) fn erasing_steps_back(&mut self) {
         for number in 0..self.erasing.erasures.len() {
             let erasure = &self.erasing.erasures[number];

@@ -120,7 +120,7 @@ pub(crate) enum StatementEvent {
 pub(crate) enum StoreReply {
     Granted(Option<Grant>),
     Renewed(bool),
-    /// Except for these turns, whose messages are refused.
+    /// Everything is applied except these turns, whose messages are refused.
     Applied(Vec<(TurnId, String)>),
     Fenced,
     Refused,

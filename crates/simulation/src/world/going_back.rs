@@ -19,8 +19,9 @@ use crate::world::state::statement::StatementKind;
 const TOLD_LATE_MS: i64 = 5_000;
 
 impl World {
-    /// Plans what goes back in this history, and when. Streams go back only if there are no turns:
-    /// no rule covers a command that is lost on both sides, except that it is recorded.
+    /// Plans which stores and streams go back in time in this history, and when. Streams go back
+    /// only if there are no turns: no rule covers a command that is lost on both sides, except that
+    /// it is recorded.
     pub(super) fn plan_going_back(&mut self) {
         let until = self.scenario.faults_until;
         let has_turns = self.scenario.turn_profile.inputs + self.scenario.turn_profile.tasks > 0;
@@ -41,7 +42,8 @@ impl World {
                 plan.push((rng.range(300, until - 50), what));
             }
         }
-        // Both go back at once: the store forgets what the owner has found out about its stream.
+        // Store and stream go back at once: the store forgets what the owner has found out about
+        // its stream.
         if !has_turns && rng.chance(0.04) {
             let copied_at = rng.range(200, until - 200);
             let cut_at = copied_at + rng.range(1, 1_000);
@@ -53,8 +55,8 @@ impl World {
         }
         let restores = plan.iter().filter(|(_, back)| matches!(back, Back::Restore { .. }));
         self.going_back.put_back_at = restores.map(|(at, _)| *at).min();
-        // A slow clock is not combined with a store that goes back: only the right time makes that
-        // store's new epochs higher than the forgotten ones.
+        // A slow clock is not combined with a store that goes back in time: only the right time
+        // makes that store's new epochs higher than the forgotten ones.
         let rng = &mut self.going_back.rng;
         if self.going_back.put_back_at.is_none() && rng.chance(0.05) {
             self.going_back.slow_clock = Some((rng.range(300, until), rng.range(1, 3_000)));
@@ -121,7 +123,8 @@ impl World {
             self.going_back.last.insert(partition, self.time);
             self.store.is_undone = true;
             self.doomed[number].clear();
-            // The copy cannot notice the loss of entries that only the later store was given.
+            // The copy cannot notice the loss of entries that only the later state of the store
+            // knew.
             let mark = self.store.rows[number].read.map_or(Seq(0), |read| read.seq);
             let checkpoint = self.store.rows[number].checkpoint;
             self.going_back.gone.retain(|(of, entry, from)| {
@@ -300,7 +303,7 @@ impl World {
         let kept = Kept { checkpoint: Seq(grant.checkpoint), incarnation: known };
         let marks: Vec<Compared> = match bug {
             Some(PlantedBug::MarkIgnored) => Vec::new(),
-            // A store that went back may know a stream that its owner has never read.
+            // A store that went back in time may know a stream that its owner has never read.
             Some(PlantedBug::HighestMarkAlone) => {
                 read.max_by_key(|mark| mark.seq).map(|mark| log.compare(mark)).into_iter().collect()
             }
@@ -353,8 +356,8 @@ impl World {
         is_same
     }
 
-    /// True for clients that began before the store or stream went back, or soon after: frames in
-    /// flight may have shown them events that were undone.
+    /// True for clients that began before the store or stream went back in time, or soon after:
+    /// frames in flight may have shown them events that were undone.
     pub(super) fn may_be_undone(&self, partition: PartitionId, begun_at: i64) -> bool {
         self.going_back.last.get(&partition).is_some_and(|at| begun_at < at + TOLD_LATE_MS)
     }

@@ -163,7 +163,7 @@ impl World {
         self.schedule(duration, WorldEvent::Statement(StatementEvent::Done(leader)));
     }
 
-    /// A planted bug: if the fence lets one of them pass, all pass.
+    /// A planted bug: if the fence lets one commit of a group pass, all commits of the group pass.
     fn is_fenced_together(&self, group: usize) -> bool {
         let is_expected = |member: &usize| match &self.statements[*member].kind {
             StatementKind::Commit(decided) => {

@@ -345,7 +345,7 @@ impl World {
     }
 
     /// A grant waits for saves in progress. Saves under an old epoch, or in a store that has gone
-    /// back, write nothing.
+    /// back in time, write nothing.
     pub(super) fn save(&mut self, address: Address, known: AcknowledgedState, save: Box<Save>) {
         let (partition, owner) = (address.partition, address.incarnation);
         let is_lost = self.fault(|faults| faults.request_lost);
@@ -385,7 +385,7 @@ impl World {
         self.schedule(delay, WorldEvent::Lookup(address, keys));
     }
 
-    /// Only the owner of record is answered; another one asks again until its lease ends.
+    /// Only the owner of record is answered; another worker asks again until its lease ends.
     pub(super) fn lookup(&mut self, address: Address, keys: &[MessageKey]) {
         if !self.is_owner(address) {
             return self.schedule(ASKED_AGAIN_MS, WorldEvent::Lookup(address, keys.to_vec()));

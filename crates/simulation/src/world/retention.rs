@@ -101,8 +101,8 @@ impl World {
             }
         }
         if bug == Some(PlantedBug::RetiredNewest) {
-            // Swaps what is due with what stays, as if the thread had been read from its oldest
-            // message on.
+            // Swaps the batches that are due with batches that stay, as if the thread had been read
+            // from its oldest message on.
             let count = looking.due.len();
             let newest = looking.stay.iter().take(count).copied().collect::<Vec<_>>();
             for ((batch, _), newest) in looking.due.iter_mut().zip(newest) {

@@ -198,7 +198,7 @@ impl World {
         let skew = self.workers[address.worker].skew;
         let mut found = self.store.due_timer(&id, self.settings(), self.time);
         if let Some(timer) = &mut found {
-            // A store that has gone back may have deleted schedules again.
+            // A store that has gone back in time may have deleted schedules again.
             timer.schedule = timer.schedule.take().filter(|_| !self.is_quiet);
             spoil(timer, self.bug, skew, &self.store.timers.events);
         }

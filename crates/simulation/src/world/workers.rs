@@ -46,8 +46,8 @@ impl World {
         self.schedule(0, WorldEvent::Acquire(index, incarnation));
     }
 
-    /// True if the worker has been restarted since, or is paused; if paused, `again` is scheduled
-    /// for later.
+    /// True if the worker has been restarted since the event was scheduled, or is paused; if
+    /// paused, `again` is scheduled for later.
     pub(super) fn is_away(
         &mut self,
         index: usize,
@@ -80,7 +80,8 @@ impl World {
         }
         for number in 0..self.scenario.partitions {
             let partition = PartitionId(number);
-            // Not every time, so that other workers get partitions, too.
+            // A worker does not take a free partition every time, so that other workers get
+            // partitions, too.
             if self.workers[index].sessions.contains_key(&partition) || !self.rng.chance(0.7) {
                 continue;
             }
@@ -169,8 +170,8 @@ impl World {
     /// worker is up.
     pub(super) fn quiet(&mut self) {
         self.is_quiet = true;
-        // Otherwise a store that waits for a commit before it goes back would do so after the last
-        // fault.
+        // Otherwise a store that waits for a commit before it goes back in time would do so after
+        // the last fault.
         self.going_back.is_armed = false;
         self.end_schedules();
         self.note(5, [0; 3], || "quiet".to_owned());
@@ -179,7 +180,7 @@ impl World {
         }
         let up = self.workers.iter().filter(|worker| worker.is_up).count();
         if self.scenario.dead_stay_dead && up > 1 {
-            // The death of the lease's owner is the one that matters.
+            // Only the death of the lease's owner matters.
             let owner = self.store.row(PartitionId(0)).owner;
             if let Some(index) =
                 self.workers.iter().position(|worker| Some(worker.incarnation) == owner && worker.is_up)

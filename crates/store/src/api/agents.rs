@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::row::{parse_column, unsigned};
 use crate::store::Store;
 
-/// Counts of tasks stop at this number.
+/// Maximum number of tasks that are counted.
 pub const COUNTED_TASKS: i64 = 10_000;
 
 #[derive(Debug, Clone, PartialEq)]

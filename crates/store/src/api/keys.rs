@@ -151,11 +151,11 @@ impl Store {
     }
 
     /// Gives a key of this tenant another secret, with a `rotate_key` entry in the audit log. The
-    /// secret before stays valid for `overlap`; with none it ends at once, and so does the one
-    /// before it.
+    /// previous secret stays valid for `overlap`. Without an overlap, all earlier secrets become
+    /// invalid at once.
     ///
-    /// Returns false and does nothing if the key has ended, or while the secret before the last
-    /// rotation is valid: with an overlap a third one would have to be valid.
+    /// Returns false and does nothing if the key has ended, or while an overlap of the last
+    /// rotation lasts, because a third secret would have to be valid.
     pub async fn rotate_api_key(
         &self,
         key: &StoredKey,

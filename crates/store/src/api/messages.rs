@@ -93,8 +93,8 @@ impl Store {
         Ok(EndRows { has_after: has_after || after.get() == 0, rows })
     }
 
-    /// The position to which a subscriber must go back after it has seen everything up to `place`,
-    /// if nothing is stored at `place`. This is the last end that is older by more than the clock
+    /// The position at which a subscriber that has seen everything up to `place` must resume, if
+    /// nothing is stored at `place`. This is the last end that is older by more than the clock
     /// skew, or 0 without such an end.
     ///
     /// Returns `None` if the store has not gone back in time: retention deletes messages of the

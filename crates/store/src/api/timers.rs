@@ -22,7 +22,7 @@ pub const MOST_DELAYED_TASKS: i64 = 10_000;
 pub enum TimerStatus {
     Pending,
     Fired,
-    /// A message of a person, a client, or a newer timer ended it.
+    /// A message of a person, a client, or a newer timer ended this timer.
     Cancelled,
     /// The timer fired, but its turn was withdrawn before any part of the turn was visible.
     Withdrawn,
@@ -58,7 +58,7 @@ pub struct FollowUpRow {
     pub status: TimerStatus,
     /// The column `timers.body`.
     pub body: Metadata,
-    /// When it was armed. All times here are by the database clock.
+    /// When the timer was armed. All times here are by the database clock.
     pub created_at: Timestamp,
     pub due_at: Timestamp,
     /// When the timer fired or ended.

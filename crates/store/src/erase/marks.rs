@@ -62,7 +62,7 @@ impl Store {
             .collect()
     }
 
-    /// The threads among these that `run` has marked and nothing has marked or released since.
+    /// The threads among these that `run` has marked and nothing has marked or released after that.
     pub async fn erasing_by(&self, threads: &[ThreadId], run: &str) -> Result<Vec<ThreadId>, StoreError> {
         let statement = sqlx::query(
             "SELECT e.thread_id FROM erased_threads AS e

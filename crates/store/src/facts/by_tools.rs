@@ -42,7 +42,7 @@ pub struct NotedFact<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub enum FactOutcome {
     Done,
-    /// The same command was applied before.
+    /// The command had already been applied.
     Before,
     /// The fact with this id has the same words already.
     Known(String),

@@ -171,8 +171,8 @@ impl Store {
     }
 
     /// The effect of an earlier undo or restore with this request id, as far back as the audit log
-    /// reaches. Call it after reading the session, because such a request makes the state that was
-    /// read stale.
+    /// reaches. Call it after reading the session, because an earlier request may have changed the
+    /// state that was read.
     pub async fn earlier_return(
         &self,
         id: &ReasoningSessionId,

@@ -13,15 +13,15 @@ use crate::store::Store;
 pub struct UndoneReasoning {
     /// The id of its summary message.
     pub summary_id: String,
-    /// The same request undid it before.
+    /// An earlier call of the same request undid the compression.
     pub is_repeated: bool,
     /// The session after it, without texts.
     pub now: ReasoningThread,
 }
 
 impl Store {
-    /// Undoes the newest compression of a session; with `wanted`, only the one with that summary
-    /// message, and with a `request`, once. `None`: there is no such session.
+    /// Undoes the newest compression of a session. With `wanted`, undoes it only if it has that
+    /// summary message; with a `request`, undoes once. `None`: there is no such session.
     pub async fn undo_newest_reasoning(
         &self,
         id: &ReasoningSessionId,

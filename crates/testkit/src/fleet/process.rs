@@ -99,7 +99,7 @@ impl Process {
         self.program.binary = binary.to_owned();
     }
 
-    /// Starts it with the same ports, environment and log as before.
+    /// Starts the process with the same ports, environment and log as at its first start.
     pub fn spawn(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(&self.log)?;
         let mut command = command(&self.program.binary, &self.env);
@@ -168,10 +168,10 @@ impl Process {
         self.child.as_mut().and_then(|child| child.try_wait().ok().flatten())
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended by itself.
     ///
     /// # Errors
-    /// It has not ended within `limit`; it is then killed.
+    /// The process has not ended within `limit`; it is then killed.
     pub async fn ended(&mut self, limit: Duration) -> Result<ExitStatus> {
         let Some(mut child) = self.child.take() else { bail!("{} does not run", self.name) };
         match timeout(limit, child.wait()).await {

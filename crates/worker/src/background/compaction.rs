@@ -23,7 +23,7 @@ use crate::context::Context;
 
 /// Maximum number of threads that one session compacts at a time; others wait for their next turn.
 const MOST_AT_ONCE: usize = 2;
-/// Number of context budgets read; older batches are compacted unread.
+/// Messages are read up to this multiple of the context budget; older batches are compacted unread.
 const BUDGETS_READ: u64 = 4;
 /// Maximum bytes of the text to summarize.
 const TRANSCRIPT_BYTES: usize = 192 << 10;
@@ -167,7 +167,7 @@ impl Due {
     async fn settle(&self, context: &Context, pending: &PendingCompaction) -> Result<&'static str, Trouble> {
         let written = match self.thread.background_kind() {
             None => context.store.find_summary(pending).await?,
-            // An older version, which still summarized such threads, started this one: see
+            // An older version, which still summarized such threads, started this compaction: see
             // `in_thread`.
             Some(_) => Written::Never,
         };

@@ -34,7 +34,7 @@ pub(super) async fn remembered(
     let room = AgentSetting::MEMORY_TOKENS.number(settings).unwrap_or(DEFAULT_TOKENS);
     let agent = start.agent.agent();
     if start.cause.task_kind() == Some(TaskKind::Memory) {
-        // New facts may contradict the known ones.
+        // A memory task gets the known facts, because new facts may contradict them.
         let Some(thread) = start.cause.source_thread() else { return Some(Vec::new()) };
         let found = search(context, &agent, thread, memory_query_of_task(&start.content), reader).await?;
         return Some(within(found, room, counter));

@@ -127,8 +127,8 @@ pub(super) async fn facts_of_adopted(
 }
 
 /// The reason why a heartbeat cannot continue its batch; `None` if it can. The gateway has checked
-/// this before. But another message may have arrived since, or the heartbeat's task may have waited
-/// in its queue.
+/// this already. But another message may have arrived since, or the heartbeat's task may have
+/// waited in its queue.
 fn refused_heartbeat(start: &Start, newest: Option<Position>, built: &batches::Context) -> Option<String> {
     let batch = start.cause.heartbeat_of()?;
     // The context already contains the input, which is not stored yet.

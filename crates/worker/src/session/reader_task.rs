@@ -34,7 +34,7 @@ pub(crate) enum ReadEvent {
     StreamChanged,
 }
 
-/// An entry that names its trace. Only inputs and first frames do.
+/// An entry that names its trace. Other entries than inputs and first frames never do.
 #[derive(Debug)]
 pub(crate) struct TracedEntry {
     pub(crate) subject: TracedSubject,

@@ -32,7 +32,7 @@ impl<K: Clone + Eq + Hash, V> Remembered<K, V> {
         self.order.push_back((self.last, key));
         if self.order.len() > MOST_REMEMBERED
             && let Some((number, oldest)) = self.order.pop_front()
-            // A key that was taken may have been set again since.
+            // A key that was taken may have been set again meanwhile.
             && self.values.get(&oldest).is_some_and(|(last, _)| *last == number)
         {
             self.values.remove(&oldest);

@@ -82,7 +82,7 @@ impl Admitted<'_> {
     }
 }
 
-/// Tokens that return to their bucket when this is dropped.
+/// Tokens that return to their bucket when this value is dropped.
 struct TakenTokens<'a> {
     bucket: &'a Bucket,
     tokens: f64,

@@ -28,7 +28,7 @@ pub(crate) struct ModelToolCall {
     pub(crate) problem: Option<String>,
     /// Data that an endpoint needs back with the call, such as a signature.
     pub(crate) signature: Option<String>,
-    /// The same in OpenAI's format, such as Google's `thought_signature`.
+    /// Data of this kind in OpenAI's format, such as Google's `thought_signature`.
     pub(crate) extra_content: Option<Value>,
 }
 

@@ -53,7 +53,7 @@ impl Finish {
             () if is(&["", "null", "none", "finishreasonunspecified", "inprogress", "pending", "queued"]) => {
                 return Ok(None);
             }
-            // This precedes the others: "MALFORMED_FUNCTION_CALL" is not a call.
+            // This pattern precedes the others: "MALFORMED_FUNCTION_CALL" is not a call.
             () if has(&[
                 "error",
                 "abort",
@@ -88,7 +88,7 @@ impl Finish {
                 Self::Length
             }
             () if has(&["tool", "function"]) => Self::ToolCalls,
-            // These match whole words: "pending" and "suspended" end nothing.
+            // These patterns match whole words: "pending" and "suspended" do not mean an end.
             () if has_word(&STOPS) || is(&["endturn", "endofturn", "endoftext", "stopsequence"]) => {
                 Self::Stop
             }

@@ -246,7 +246,7 @@ fn item(
     }
 }
 
-/// What the end of a part adds to the parts of its item.
+/// The text that the end of a part adds to the parts of its item.
 fn rest_of_part(part: &str, known: &mut String) -> String {
     let is_said = known.ends_with(part);
     let more = if is_said { "" } else { part.strip_prefix(known.as_str()).unwrap_or_default() };

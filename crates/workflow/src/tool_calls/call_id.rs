@@ -26,7 +26,7 @@ pub(crate) fn call_ids<'a>(step: u32, calls: impl IntoIterator<Item = (&'a str, 
     ids.collect()
 }
 
-/// The same text for equal JSON, regardless of key order and white space.
+/// A text that is the same for equal JSON, regardless of key order and white space.
 fn canonical(arguments: &str) -> String {
     match serde_json::from_str::<Value>(arguments) {
         Ok(value) => {

@@ -39,7 +39,7 @@ pub(crate) struct WantedCall<'a> {
     pub(crate) id: &'a str,
     pub(crate) tool: &'a str,
     pub(crate) arguments: &'a str,
-    /// Whether it may be repeated when its outcome is unknown.
+    /// Whether the call may be repeated when its outcome is unknown.
     pub(crate) is_idempotent: bool,
 }
 
@@ -143,7 +143,7 @@ impl ToolCalls {
         Ok(Some(LastEntry { seq: entry.seq, value }))
     }
 
-    /// Replaces an entry; `None` if something else was stored since.
+    /// Replaces an entry; `None` if something else was stored meanwhile.
     pub(super) async fn replace<T: Serialize>(
         &self,
         place: &str,

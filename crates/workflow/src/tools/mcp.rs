@@ -180,7 +180,7 @@ fn takes(tool: &Tool, argument: &str) -> bool {
     tool.input_schema.get("properties").is_some_and(|properties| properties.get(argument).is_some())
 }
 
-/// Whether it is Antiphon's memory tool and not another server's tool of the same name.
+/// Whether the tool is Antiphon's memory tool and not another server's tool of the same name.
 fn has_memory_scope(tool: &Tool) -> bool {
     is_memory_tool(&tool.name) && takes(tool, "thread_id") && takes(tool, "agent_id")
 }
@@ -218,8 +218,8 @@ fn scope_to(turn: &TurnAttempt, tool: &Tool, arguments: &mut Map<String, Value>)
     }
 }
 
-/// The same id for the same call with the same arguments. Other arguments are another request,
-/// which a server that compares requests would refuse under the same id.
+/// The id of the request: the same for the same call with the same arguments. Other arguments are
+/// another request, which a server that compares requests would refuse under the same id.
 fn request_id(key: &str, name: &str, arguments: &Map<String, Value>) -> String {
     let sorted: BTreeMap<&String, &Value> = arguments.iter().collect();
     let digest = Sha256::digest(json!([name, sorted]).to_string());

@@ -42,7 +42,7 @@ pub(super) fn all(build: BenchBuild<'_>, is_quick: bool) -> Result<i32> {
     Ok(i32::from(!goals.is_met))
 }
 
-/// The goals of all benchmarks, and what could not be measured.
+/// The goals of all benchmarks, and the measurements that could not be made.
 #[derive(Debug)]
 struct GoalTable {
     rows: Vec<[String; 6]>,

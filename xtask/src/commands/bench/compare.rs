@@ -19,8 +19,8 @@ pub(super) struct Comparison<'a> {
     pub(super) args: &'a [String],
 }
 
-/// Builds both and measures each `rounds` times. Returns 0 if everything ran, whatever the figures
-/// are.
+/// Builds both binaries and measures each `rounds` times. Returns 0 if everything ran, whatever the
+/// figures are.
 pub(super) fn compare(
     forms: &[&BenchForm],
     build: BenchBuild<'_>,
@@ -100,7 +100,7 @@ struct ComparedFigure {
 }
 
 impl ComparedFigure {
-    /// This binary's median divided by the other's; `None`: one of them has none.
+    /// This binary's median divided by the other's; `None`: one of the two binaries has no figures.
     fn ratio(&self) -> Option<f64> {
         let [other, this] = [median(&self.values[0])?, median(&self.values[1])?];
         (other != 0.0).then(|| this / other)

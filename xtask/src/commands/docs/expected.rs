@@ -1,13 +1,13 @@
-//! Compares what a block has printed with what its page shows.
+//! Compares the output of a block with the output that its page shows.
 //!
 //! In a page `…` stands for any text, and a line `…` for any lines. Ids, times and long numbers
-//! differ in each run, so they only have to be there.
+//! differ in each run, so only their presence is checked.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// What differs in each run, and its name in a comparison.
+/// Patterns of text that differs in each run, each with its name in a comparison.
 static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     patterns(&[
         // The beginning of an id.
@@ -34,8 +34,8 @@ pub(super) struct Printed {
 }
 
 impl Printed {
-    /// Whether a page shows it. It can leave out the standard error, or has it before or after the
-    /// rest.
+    /// Whether the page shows this output. The page may leave out standard error, or have it before
+    /// or after standard output.
     pub(super) fn is_shown_by(&self, page: &str) -> bool {
         let Self { output, errors } = self;
         [output.clone(), format!("{errors}\n{output}"), format!("{output}\n{errors}")]
@@ -44,10 +44,10 @@ impl Printed {
     }
 }
 
-/// Whether the lines that were printed are those of the page.
+/// Whether the printed lines match those of the page.
 fn matches(shown: &str, printed: &str) -> bool {
     let (shown, printed) = (comparable(shown), comparable(printed));
-    // The places in `printed` at which the lines so far can end.
+    // The places in `printed` at which the lines compared so far can end.
     let mut ends = vec![0];
     for line in &shown {
         if line == ANY {

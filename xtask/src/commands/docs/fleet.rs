@@ -23,7 +23,7 @@ const TOOLS_OF_AGENTS: u16 = 8090;
 const METRICS: u16 = 9464;
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// What fleets are copied from: a database that has its tables.
+/// The data that fleets are copied from: a database with all tables.
 pub(super) struct FleetTemplate {
     nats_server: PathBuf,
     postgres: PostgresOptions,
@@ -75,7 +75,8 @@ pub(super) struct PageFleet {
 }
 
 impl PageFleet {
-    /// Starts services and the process, and waits until it is ready. Its log is in `folder`.
+    /// Starts services and the process, and waits until it is ready. The log of the process is in
+    /// `folder`.
     pub(super) fn start(template: &FleetTemplate, folder: &Path) -> Result<Self> {
         let place = ScratchDir::new("docs-pg")?;
         fs::create_dir_all(place.path().join("data"))?;
@@ -111,7 +112,7 @@ impl PageFleet {
         Ok(())
     }
 
-    /// Sends the first message of the quick start, which pages after it presume.
+    /// Sends the first message of the quick start, which later pages expect to exist.
     pub(super) fn say_hello(&self) -> Result<()> {
         let message = self.url(GATEWAY, "/v1/threads/hello/messages");
         let json = ["--header", "Content-Type: application/json", "--data", r#"{"content": "Hello"}"#];
@@ -125,7 +126,7 @@ impl PageFleet {
         format!("http://127.0.0.1:{used}{path}")
     }
 
-    /// Ports of the book and the ports in use instead.
+    /// Ports that the book names, each with the port that is used instead.
     pub(super) fn ports(&self) -> Vec<(u16, u16)> {
         let services = [(4222, self.nats.port()), (5432, self.postgres.port())];
         self.ports.iter().map(|(book, port)| (*book, port.number())).chain(services).collect()
@@ -148,7 +149,7 @@ fn curl(args: &[&str]) -> Result<bool> {
 
 impl Drop for PageFleet {
     fn drop(&mut self) {
-        // A failed kill means that it has ended.
+        // A failed kill means that the process has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -2,10 +2,10 @@
 
 use anyhow::{Result, bail, ensure};
 
-/// Languages of blocks that run, or are files of a page.
+/// Languages of blocks that are run or saved as files of a page.
 const CODE: &[&str] = &["sh", "python", "js", "jsx"];
 
-/// What an installation of packages takes, roughly.
+/// Approximate duration of an installation of packages.
 const INSTALL_SECONDS: u32 = 60;
 
 /// A page, with its blocks in order.
@@ -27,13 +27,13 @@ pub(super) struct Block {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BlockKind {
     Shell,
-    /// What the shell block before it prints.
+    /// The expected output of the preceding shell block.
     Output,
     /// A file that the reader saves under this name.
     File(String),
-    /// It cannot run here; the page has the reason in a comment.
+    /// A block that cannot run here; the page has the reason in a comment.
     LeftOut,
-    /// It shows something.
+    /// The block only illustrates something.
     Illustration,
 }
 
@@ -73,7 +73,7 @@ impl Page {
         self.blocks.iter().filter(is_run).count()
     }
 
-    /// Whether the page is a first one, which creates its threads itself.
+    /// Whether the page is a starting page, which creates its own threads.
     pub(super) fn begins_with_no_thread(&self) -> bool {
         self.name == "README.md" || self.name.starts_with("start/")
     }

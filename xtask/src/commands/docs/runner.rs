@@ -28,22 +28,22 @@ use super::{
 
 /// The longest page takes a minute, and another one installs packages.
 const LIMIT: Duration = Duration::from_secs(240);
-/// Lines of the output of a block in a report.
+/// Maximum number of output lines of a block in a report.
 const SHORT_LINES: usize = 40;
-/// Packages that pages install are those of this day, so that a new one breaks no change of ours.
+/// Pages install packages as of this day, so that a new release does not break our checks.
 const PACKAGES_OF: &str = "2026-11-29";
-/// The same for pip, which has no such option.
+/// pip has no such option, so the versions of its packages are in this file.
 const PYTHON_PACKAGES: &str = "deploy/docs/constraints.txt";
 /// Addresses in texts and programs of the pages.
 const ADDRESS: &str = r#"(127\.0\.0\.1(?::|", ?)|listen\()(\d{4,5})\b"#;
 
-/// `slower`: what the sleeps of the page are multiplied by.
+/// `slower`: factor for the durations of the page's sleeps.
 pub(super) fn run_page(page: &Page, template: &FleetTemplate, slower: u32) -> Result<()> {
     let folder = ScratchDir::new("docs")?;
     let (work, out) = (folder.path().join("work"), folder.path().join("out"));
     fs::create_dir_all(&work)?;
     fs::create_dir_all(&out)?;
-    // Pages are read in the root of a checkout.
+    // The blocks of a page are written to run in the root of a checkout.
     std::os::unix::fs::symlink(workspace::root().join("deploy"), work.join("deploy"))?;
     let fleet = PageFleet::start(template, folder.path())?;
     if !page.begins_with_no_thread() {
@@ -60,7 +60,7 @@ pub(super) fn run_page(page: &Page, template: &FleetTemplate, slower: u32) -> Re
         .env("npm_config_before", PACKAGES_OF)
         .env("PIP_CONSTRAINT", workspace::root().join(PYTHON_PACKAGES))
         .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
-        // Most of an installation is the compilation of modules that no page uses.
+        // Most of the time of an installation is spent on compiling modules that no page uses.
         .env("PIP_NO_COMPILE", "1")
         .stdin(Stdio::null())
         .process_group(0);
@@ -92,7 +92,7 @@ fn wait(child: &mut Child, limit: Duration) -> Result<Option<i32>> {
     }
 }
 
-/// Ends what the page has left running.
+/// Ends the processes that the page has left running.
 fn kill_group(child: &Child) {
     if let Ok(pid) = libc::pid_t::try_from(child.id()) {
         // SAFETY: kill has no memory effects; the group is that of our child.
@@ -100,7 +100,7 @@ fn kill_group(child: &Child) {
     }
 }
 
-/// Each block writes to files of its own, so the last one that began is known.
+/// Each block writes to its own files, so the last block that began is known.
 fn script(page: &Page, addresses: &Addresses, work: &Path, out: &Path, slower: u32) -> Result<String> {
     let mut script = format!("set -e\nsleep() {{ command sleep $(($1 * {slower})); }}\n");
     for (number, block) in page.blocks.iter().enumerate() {
@@ -147,13 +147,13 @@ fn compare(page: &Page, addresses: &Addresses, out: &Path, code: Option<i32>) ->
     Ok(())
 }
 
-/// The first lines of what a block has printed.
+/// The first lines of the output of a block.
 fn short(printed: &Printed) -> String {
     let lines = printed.errors.lines().chain(printed.output.lines());
     lines.take(SHORT_LINES).map(|line| format!("{}\n", line.chars().take(300).collect::<String>())).collect()
 }
 
-/// The logs that the page has made, as far as they explain a failure.
+/// The logs that the page has created, shortened to lines that explain a failure.
 fn logs(work: &Path) -> String {
     let mut text = "logs of the page:\n".to_owned();
     for entry in fs::read_dir(work).into_iter().flatten().flatten() {
@@ -166,7 +166,7 @@ fn logs(work: &Path) -> String {
     text
 }
 
-/// The ports of a page, and those that it gets instead, so that pages run at the same time.
+/// The ports that a page names and the ports used instead, so that pages can run at the same time.
 struct Addresses {
     pattern: Regex,
     ports: Vec<(u16, u16)>,

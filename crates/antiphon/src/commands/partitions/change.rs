@@ -66,7 +66,8 @@ pub(super) enum ChangeStart {
     GoOn(PartitionChange),
     /// No change is in progress.
     Begin,
-    /// The fleet already has this number: a change to it has ended, or it never had another one.
+    /// The fleet already has this number: a change to it has ended, or it had this number from the
+    /// beginning.
     Nothing,
 }
 

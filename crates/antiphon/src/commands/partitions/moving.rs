@@ -141,7 +141,7 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// The last entry that an earlier run moved must be what is stored at that sequence.
+    /// The last entry that an earlier run moved must be the entry that is stored at that sequence.
     async fn check_stored(
         &self,
         partition: PartitionId,

@@ -8,7 +8,7 @@
 use model::{PartitionCount, PartitionId, Seq};
 use wire::subject;
 
-/// The end of a stream before the move, and the number of entries moved into it since.
+/// The end of a stream before the move, and the number of entries that were moved into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MovedStream {
     pub(super) end: Seq,
@@ -60,7 +60,7 @@ impl Placement {
         Some(Place { partition, subject, seq: Seq(target.end.0 + *placed), progress })
     }
 
-    /// A stream with more entries after its end than were to be moved there.
+    /// A stream in which more entries follow the old end than were placed there.
     pub(super) fn with_too_much(&self) -> Option<PartitionId> {
         let beyond = self.targets.iter().position(|(target, placed)| target.stored > *placed);
         beyond.and_then(|number| u16::try_from(number).ok()).map(PartitionId)

@@ -20,8 +20,8 @@ use crate::alerts::scene::{Fired, LEASE, Scene};
 
 /// Number of clients that do not read; more than the alert's threshold.
 const SLOW_CLIENTS: usize = 120;
-/// Number of messages of one chunk that each of them is sent: twice what a client may lag behind
-/// (`ANTIPHON_SUBSCRIBER_BUFFER_BYTES`).
+/// Number of messages of one chunk that are sent to each of these clients: twice what a client may
+/// lag behind (`ANTIPHON_SUBSCRIBER_BUFFER_BYTES`).
 const UNREAD: usize = 35;
 /// Number of concurrent inputs that get a 503 response; more than the alert's threshold within its
 /// range.

@@ -16,7 +16,7 @@ const TURNS: usize = 200;
 /// The workflow of a service that answers late. `LATENESS` is its delay.
 const LATE: &str = "late";
 const LATENESS: Duration = Duration::from_secs(33);
-/// Number of turns that wait for it; more than the alert's threshold.
+/// Number of turns that wait for this service; more than the alert's threshold.
 const LATE_TURNS: usize = 10;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
 /// Maximum message size that is smaller than the event of any turn's end.
@@ -61,7 +61,7 @@ async fn say_to(scene: &mut Scene, workflow: &str) -> Result<()> {
     scene.api().say(&thread, "hello").await.map(drop)
 }
 
-/// Makes the stream of turn ends accept only events smaller than any of them.
+/// Makes the stream of turn ends accept only events that are smaller than the event of any end.
 pub(super) async fn refused_ends(scene: &mut Scene, alerts: &[&str]) -> Result<Fired> {
     let context = scene.publisher.context().clone();
     let config = context.get_stream(TURNS_STREAM).await?.cached_info().config.clone();

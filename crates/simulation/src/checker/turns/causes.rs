@@ -30,9 +30,9 @@ pub(super) fn check(
     let known = Facts { evidence, turns, expected_outcomes, progress: progress(evidence) };
     for (happened, turn, run, thread, end) in ends(turns) {
         let RunEnd::Failed(code) = end else { continue };
-        // If the store went back, a run may be requested and answered twice, or not be requested
-        // again. Which of its answers counts depends on the order in which chunks arrived at the
-        // owners.
+        // If the store went back in time, a run may be requested and answered twice, or not be
+        // requested again. Which of its answers counts depends on the order in which chunks arrived
+        // at the owners.
         let is_of_answer = matches!(code.as_str(), "deadline" | "gap_timeout" | "producer_error");
         if is_of_answer && evidence.rules.stepped_back.contains(&happened.partition) {
             continue;

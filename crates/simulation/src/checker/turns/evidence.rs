@@ -109,7 +109,7 @@ pub enum TransitionKind {
         turn: TurnId,
         run: u32,
         thread: ThreadId,
-        /// It was already in progress, begun by an earlier owner.
+        /// The turn was already in progress, begun by an earlier owner.
         is_adopted: bool,
     },
     /// A run of a turn ended.
@@ -152,7 +152,7 @@ pub enum TransitionKind {
     },
     /// A failed turn was dropped by command.
     Dropped { thread: ThreadId, turn: TurnId },
-    /// The turn of a follow-up ended and left nothing.
+    /// The turn of a follow-up was withdrawn: none of its messages are stored.
     TakenBack { turn: TurnId },
     /// A control command was audited.
     Acted {

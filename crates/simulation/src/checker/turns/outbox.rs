@@ -68,7 +68,7 @@ fn check_events(turns: &Turns, is_undone: bool, violations: &mut Vec<Violation>)
     }
 }
 
-/// True if the turn's task was given up with the turn.
+/// True if the transaction with this number marked the turn's task as failed.
 fn is_marked(turns: &Turns, turn: &TurnId, number: u64) -> bool {
     turns.history.iter().any(|happened| match &happened.what {
         TransitionKind::Marked { agent, position, .. } => {
@@ -158,7 +158,7 @@ fn check_continuations(
     // under the old name.
     let name = |name: String, batch: Position| {
         let is_retired = evidence.rules.retired.iter().any(|(_, retired)| *retired == batch.get());
-        // A step whose batch is unknown to a store that went back forms its own batch, too.
+        // A step whose batch is unknown to a store that went back in time forms its own batch, too.
         if is_retired || is_undone { name } else { format!("{name} in batch {batch}") }
     };
     let mut wanted: BTreeSet<String> = BTreeSet::new();

@@ -316,7 +316,7 @@ fn act_of<'a>(turns: &'a Turns, subject: &AgentId, id: &model::CommandId) -> Opt
 /// The changes of one transaction to one agent.
 #[derive(Default)]
 struct AgentChanges {
-    /// Positions of tasks that are done or given up in it.
+    /// Positions of tasks that are done or given up in the transaction.
     done: BTreeSet<i64>,
     /// The head was given up.
     gave_up: bool,

@@ -35,7 +35,7 @@ pub struct TimerEvent {
 #[derive(Debug, Clone, PartialEq)]
 pub enum TimerStep {
     Armed {
-        /// The turn whose end armed it; `None`: a client created it.
+        /// The turn whose end armed the timer; `None`: a client created it.
         by: Option<TurnId>,
         due_ms: i64,
     },
@@ -48,7 +48,7 @@ pub enum TimerStep {
         /// When the rules were evaluated, ms.
         decided_ms: i64,
     },
-    /// Its due time was moved to later.
+    /// The timer's due time was moved to later.
     Postponed {
         /// The rule that postpones it.
         by: Option<String>,
@@ -57,8 +57,8 @@ pub enum TimerStep {
         /// The final state.
         state: &'static str,
         by: String,
-        /// If the rules ended it: the last transaction before they were evaluated. They did not
-        /// know later ones.
+        /// If the rules ended the timer: the last transaction before the rules were evaluated. The
+        /// rules did not know later transactions.
         decided_after: u64,
     },
 }

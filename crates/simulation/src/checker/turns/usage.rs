@@ -38,7 +38,7 @@ pub(super) fn check(
         }
         ended.insert(key);
     }
-    // The turn of a follow-up may leave nothing but its calls.
+    // Of a withdrawn follow-up's turn, only the model calls are stored.
     let taken_back: BTreeSet<&TurnId> = turns
         .history
         .iter()
@@ -103,8 +103,9 @@ fn reported_calls(evidence: &Evidence, answer: &MessageKey) -> Vec<ModelCall> {
 fn wrong(rows: &[&UsageRow], outcome: Option<&ExpectedOutcome>, end: &RunEnd) -> Option<(String, String)> {
     let seen: Vec<&ModelCall> = rows.iter().map(|row| &row.call).collect();
     let is_complete = *end == RunEnd::Completed;
-    // In these cases the owner that ended the run has read the answer's last chunk, and so all
-    // earlier ones. Otherwise only the chunks read before the end are certain.
+    // If the answer completed, or failed by an error of its producer, the owner that ended the run
+    // has read the answer's last chunk, and so all earlier ones. Otherwise only the chunks read
+    // before the end are certain.
     let is_all = outcome.is_some_and(|outcome| match (&outcome.end, end) {
         (ExpectedEnd::Complete, RunEnd::Completed) => true,
         (ExpectedEnd::Failed(code), RunEnd::Failed(by)) => *code == "producer_error" && by == code,

@@ -12,8 +12,8 @@ use crate::world::state::session::WorkerSession;
 
 impl World {
     /// Checks that no owner requests an answer whose chunks were in the stream when it began to
-    /// read, or were read since. Not checked where the store went back: turns that it had ended
-    /// begin again.
+    /// read, or were read later. Not checked where the store went back in time: turns that it had
+    /// ended begin again.
     pub(in crate::world) fn check_start(&mut self, address: Address, start: &Start) {
         if self.rules.went_back(address.partition) {
             return;
@@ -38,7 +38,7 @@ impl World {
     }
 
     /// Checks that requests of ended runs are withdrawn. This is not checked where the store went
-    /// back: an owner may then end a run without knowing that it was requested.
+    /// back in time: an owner may then end a run without knowing that it was requested.
     pub(super) fn check_withdrawn(&mut self, address: Address, ended: Vec<RunOfTurn>) {
         if self.rules.went_back(address.partition) {
             return;

@@ -24,7 +24,7 @@ pub(crate) enum Back {
     Lose,
 }
 
-/// What went back, and what was lost with it.
+/// The stores and streams that went back in time, and the data lost with them.
 #[derive(Debug)]
 pub(crate) struct GoingBack {
     pub(crate) rng: Rng,
@@ -43,9 +43,9 @@ pub(crate) struct GoingBack {
     pub(crate) vanished: Vec<(PartitionId, StreamEntry)>,
     /// Messages that have lost a chunk, or may have.
     pub(crate) lost: BTreeSet<MessageKey>,
-    /// The last epoch of a partition before its store went back.
+    /// The last epoch of a partition before its store went back in time.
     pub(crate) stepped_epochs: BTreeMap<PartitionId, u64>,
-    /// When the store or the stream of a partition last went back.
+    /// When the store or the stream of a partition last went back in time.
     pub(crate) last: BTreeMap<PartitionId, i64>,
     /// How often a stream lost its end or was created again.
     pub(crate) partings: BTreeMap<PartitionId, u32>,

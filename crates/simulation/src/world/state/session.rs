@@ -21,7 +21,8 @@ pub(crate) struct WorkerSession {
     pub(crate) gone: Vec<(Seq, Seq)>,
     /// `None` until the takeover is loaded.
     pub(crate) machine: Option<Partition>,
-    /// Decided but not executed yet: a worker may die or pause between any two actions.
+    /// Actions that were decided but not executed: a worker may die or pause between any two of
+    /// them.
     pub(crate) actions: VecDeque<Action>,
     pub(crate) in_flight: Option<(usize, Arc<Decided>)>,
     pub(crate) reclaiming: Option<usize>,
@@ -58,10 +59,10 @@ pub(crate) struct StreamReader {
     pub(crate) next: u64,
     pub(crate) arrive_at: i64,
     pub(crate) told_tail: bool,
-    /// It was set back from the end of the stream, and the machine does not know yet that it is
-    /// behind.
+    /// The reader was set back from the end of the stream, and the machine does not know yet that
+    /// it is behind.
     pub(crate) must_report_behind: bool,
-    /// It has read everything and waits to be woken.
+    /// The reader has read everything and waits to be woken.
     pub(crate) is_waiting: bool,
     /// The stream's count of restorations when the reader last checked.
     pub(crate) restorations: u64,

@@ -31,14 +31,14 @@ pub(crate) struct Statement {
     /// Its worker has died.
     pub(crate) is_orphan: bool,
     pub(crate) is_applied: bool,
-    /// Its server was replaced while it was in progress.
+    /// The server was replaced while the statement was in progress.
     pub(crate) is_cut_off: bool,
     /// Set when its worker got an unknown outcome or gave up waiting: true if the statement had
     /// been applied by that time.
     pub(crate) unknown: Option<bool>,
-    /// The turns that the store refuses in it, once that is decided.
+    /// The turns that the store refuses in this statement, once that is decided.
     pub(crate) judged: Option<BTreeSet<TurnId>>,
-    /// The group that it was refused with.
+    /// The group with which the statement was refused.
     pub(crate) group: Option<usize>,
 }
 

@@ -29,8 +29,8 @@ pub(crate) struct PendingRequest {
     pub(crate) stored_at: i64,
     /// Acknowledged or withdrawn.
     pub(crate) is_done: bool,
-    /// Time at which the last delivery was done, too. A delivery that died stays silent, even if an
-    /// earlier one was acknowledged.
+    /// Time at which all deliveries, including the last one, were done. A delivery that died stays
+    /// silent, even if an earlier one was acknowledged.
     pub(crate) done_at: Option<i64>,
     /// The workflow knows that the run was abandoned.
     pub(crate) is_stopped: bool,

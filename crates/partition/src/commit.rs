@@ -102,7 +102,7 @@ commit_of_rows! {
     failed_messages: Vec<FailedMessage>;
     /// Saved messages that end with this commit; their saved chunks are deleted.
     ended_spills: Vec<MessageKey>, with Single::ends;
-    /// Finished turns.
+    /// Turns that have finished, with their messages.
     turns: Vec<TurnWrite>, weight 1, size |turn| turn.messages.iter().map(Message::size).sum::<usize>();
     /// Model calls of the ended turns.
     usage: Vec<UsageWrite>, with Single::uses;
@@ -114,7 +114,8 @@ commit_of_rows! {
     failed_tasks: Vec<FailedTask>, with Single::marks;
     /// Changes of stored tasks by operators, at most one per task.
     task_changes: Vec<TaskChange>;
-    /// Failed turns; an existing row is replaced.
+    /// Failed turns; an existing row is replaced. One that is also dropped is not written: it has
+    /// failed, and nothing of it is kept.
     failed_turns: Vec<FailedTurn>, size |failed| failed.opened.size();
     /// Failed turns dropped by a command.
     dropped_turns: Vec<(ThreadId, TurnId)>;
@@ -141,9 +142,9 @@ impl Commit {
         self.turns.push(write);
     }
 
-    /// Adds a failed turn, which replaces an earlier failure of the same turn. It is left out if its
-    /// retry has succeeded or it was dropped. If its input came from a person, follow-ups to
-    /// earlier answers in the thread are dropped from this commit.
+    /// Adds a failed turn, which replaces an earlier failure of the same turn. It is left out if
+    /// its retry has succeeded. If its input came from a person, follow-ups to earlier answers in
+    /// the thread are dropped from this commit.
     pub fn fail_turn(&mut self, failed: FailedTurn) {
         if !failed.opened.origin.is_synthetic() {
             let is_before = |write: &TimerWrite| {
@@ -155,16 +156,14 @@ impl Commit {
         let (thread, turn) = (&failed.opened.thread, &failed.opened.turn);
         self.failed_turns.retain(|other| !other.is_of(thread, turn));
         let is_ended = |write: &TurnWrite| write.turn == *turn && write.ends_failed.as_ref() == Some(thread);
-        let is_dropped = |dropped: &(ThreadId, TurnId)| dropped.0 == *thread && dropped.1 == *turn;
-        if !self.turns.iter().any(is_ended) && !self.dropped_turns.iter().any(is_dropped) {
+        if !self.turns.iter().any(is_ended) {
             self.failed_turns.push(failed);
         }
     }
 
-    /// Drops a failed turn, stored or of this commit.
-    pub fn drop_turn(&mut self, thread: ThreadId, turn: TurnId) {
-        self.failed_turns.retain(|failed| !failed.is_of(&thread, &turn));
-        self.dropped_turns.push((thread, turn));
+    /// True if a command drops the turn, also one that fails in this commit.
+    pub fn drops(&self, failed: &FailedTurn) -> bool {
+        self.dropped_turns.iter().any(|(thread, turn)| failed.is_of(thread, turn))
     }
 
     /// Adds a task that enters its queue. A second task with the same id is the same command.

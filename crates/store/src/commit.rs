@@ -43,8 +43,7 @@ use crate::error::{Disposition, StoreError};
 use crate::statement::Statement;
 use crate::store::Store;
 
-use self::rows::Group;
-use self::statement::Checks;
+use self::rows::{Checks, CommitGroup};
 pub use self::submission::{StreamGap, Submission};
 pub use facts::MOST_OF_SCOPE;
 
@@ -190,7 +189,8 @@ impl CommitWriter {
             return Ok(Vec::new());
         }
         check_distinct(group)?;
-        let of = |checks| statement::statement(Group { owner: &self.owner, submissions: group, checks });
+        let of =
+            |checks| statement::statement(CommitGroup { owner: &self.owner, submissions: group, checks });
         let rows = match self.apply(of(Checks::None)).await? {
             Ok(rows) => rows,
             // One of the messages is stored already, by an earlier statement with an unknown

@@ -221,8 +221,8 @@ async fn fallback_is_written_in_place_of_a_refused_turn() {
     let error = owner.commit(&commit).await.unwrap_err();
     assert_eq!(error.disposition(), Disposition::Data);
     assert_eq!(database.number("SELECT count(*) FROM agents").await, 0);
-    // The refused rows are isolated. First the turn without its messages, with the mark and its head; then
-    // the other changes.
+    // The refused rows are isolated. First the turn without its messages, with the mark and its
+    // head; then the other changes.
     let mut instead = commit.clone();
     instead.turns.truncate(1);
     instead.turns[0].messages.clear();

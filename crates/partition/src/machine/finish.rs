@@ -413,7 +413,7 @@ impl Partition {
         commit.audit.extend(writes.audit);
         writes.failed_tasks.into_iter().for_each(|mark| commit.fail_task(mark));
         writes.task_changes.into_iter().for_each(|change| commit.change_task(change));
-        writes.dropped_turns.into_iter().for_each(|(thread, turn)| commit.drop_turn(thread, turn));
+        commit.dropped_turns = writes.dropped_turns;
         for (agent, dirty) in std::mem::take(&mut self.table.agents.changed) {
             let thread = agent.thread();
             let Some(queue) = self.table.agents.queues.get(&agent) else { continue };

@@ -3,14 +3,14 @@
 use partition::BackoffChange;
 
 use super::columns::{agent_bucket, integer, storable};
-use super::rows::{Given, Rows, Table, row};
+use super::rows::{Given, Rows, TableParts, row};
 
-pub(super) const QUEUES: Rows = AgentRow::ROWS;
-pub(super) const TABLE: Table = Table::new(&[QUEUES], include_str!("agents.sql"));
+pub(super) const QUEUES: Rows = AgentQueueRow::ROWS;
+pub(super) const TABLE: TableParts = TableParts::new(&[QUEUES], include_str!("agents.sql"));
 
 row! {
     /// The queue of an agent.
-    struct AgentRow<'a> as agent_rows of queues {
+    struct AgentQueueRow<'a> as agent_rows of queues {
         /// [`Given::item`] of the index in the commit. Rows that depend on this one name it.
         item: i64,
         bucket: i16,
@@ -28,14 +28,14 @@ row! {
     }
 }
 
-fn queues(given: Given<'_>) -> impl Iterator<Item = AgentRow<'_>> {
+fn queues(given: Given<'_>) -> impl Iterator<Item = AgentQueueRow<'_>> {
     given.submission.commit.agents.iter().enumerate().map(move |(index, write)| {
         let (wait, wait_ms) = match write.wait {
             BackoffChange::Keep => ("keep", 0),
             BackoffChange::Clear => ("clear", 0),
             BackoffChange::Start(ms) => ("start", ms),
         };
-        AgentRow {
+        AgentQueueRow {
             item: given.item(index),
             bucket: agent_bucket(&write.agent),
             agent_id: write.agent.as_str(),

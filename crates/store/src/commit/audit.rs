@@ -1,9 +1,9 @@
 //! Acts of operators and clients: rows of `audit_log`.
 
 use super::columns::{agent_bucket, storable};
-use super::rows::{Given, Table, row};
+use super::rows::{Given, TableParts, row};
 
-pub(super) const TABLE: Table = Table::new(&[AuditRow::ROWS], include_str!("audit.sql"));
+pub(super) const TABLE: TableParts = TableParts::new(&[AuditRow::ROWS], include_str!("audit.sql"));
 
 row! {
     /// A control command and its outcome.

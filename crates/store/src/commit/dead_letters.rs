@@ -4,14 +4,15 @@ use model::{Bucket, DeadLetter, DeadLetterSource, PartitionId};
 use serde_json::{Value, json};
 
 use super::columns::{bigint, bucket, encoded, smallint, storable};
-use super::rows::{Given, Table, row};
+use super::rows::{Given, TableParts, row};
 
-pub(super) const TABLE: Table = Table::new(&[DeadLetterRow::ROWS], include_str!("dead_letters.sql"));
+pub(super) const TABLE: TableParts =
+    TableParts::new(&[NewDeadLetterRow::ROWS], include_str!("dead_letters.sql"));
 
 row! {
     /// A dead letter. The store must be able to store all its values, because a rejected entry must
     /// not stop its partition again.
-    struct DeadLetterRow<'a> as dead_letter_rows of dead_letters {
+    struct NewDeadLetterRow<'a> as dead_letter_rows of dead_letters {
         bucket: i16,
         kind: &'a str,
         key: String,
@@ -30,15 +31,15 @@ row! {
     }
 }
 
-fn dead_letters(given: Given<'_>) -> impl Iterator<Item = DeadLetterRow<'_>> {
+fn dead_letters(given: Given<'_>) -> impl Iterator<Item = NewDeadLetterRow<'_>> {
     given.submission.commit.dead_letters.iter().map(move |letter| dead_letter(given, letter))
 }
 
-fn dead_letter<'a>(given: Given<'_>, letter: &'a DeadLetter) -> DeadLetterRow<'a> {
+fn dead_letter<'a>(given: Given<'_>, letter: &'a DeadLetter) -> NewDeadLetterRow<'a> {
     let PartitionId(partition) = given.submission.commit.partition;
     let (partition_id, stream_seq) = (smallint(partition), bigint(letter.seq.0));
     match &letter.source {
-        DeadLetterSource::Entry { subject, payload, refusal } => DeadLetterRow {
+        DeadLetterSource::Entry { subject, payload, refusal } => NewDeadLetterRow {
             bucket: partition_id,
             kind: "entry",
             key: storable(&format!("{}:{}", given.submission.incarnation, letter.seq)),
@@ -53,7 +54,7 @@ fn dead_letter<'a>(given: Given<'_>, letter: &'a DeadLetter) -> DeadLetterRow<'a
             raw: payload.to_vec(),
             owner_bucket: owner_bucket(subject),
         },
-        DeadLetterSource::Message { key, attempt, chunks, failure } => DeadLetterRow {
+        DeadLetterSource::Message { key, attempt, chunks, failure } => NewDeadLetterRow {
             bucket: bucket(key),
             kind: "message",
             key: key.to_string(),

@@ -4,9 +4,9 @@ use model::TaskKind;
 use partition::TurnWrite;
 
 use super::columns::{agent_bucket, bucket_of, smallint, storable};
-use super::rows::{Given, Table, row};
+use super::rows::{Given, TableParts, row};
 
-pub(super) const TABLE: Table = Table::new(&[FactRow::ROWS], include_str!("facts.sql"));
+pub(super) const TABLE: TableParts = TableParts::new(&[FactRow::ROWS], include_str!("facts.sql"));
 
 /// Maximum number of facts per scope; the oldest are deleted.
 pub const MOST_OF_SCOPE: i64 = 1_000;

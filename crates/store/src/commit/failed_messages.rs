@@ -4,9 +4,10 @@ use model::{FailedMessage, MessageFailure};
 use serde_json::json;
 
 use super::columns::{bucket, storable};
-use super::rows::{Given, Table, row};
+use super::rows::{Given, TableParts, row};
 
-pub(super) const TABLE: Table = Table::new(&[FailedMessageRow::ROWS], include_str!("failed_messages.sql"));
+pub(super) const TABLE: TableParts =
+    TableParts::new(&[FailedMessageRow::ROWS], include_str!("failed_messages.sql"));
 
 row! {
     /// A failed message.

@@ -1,9 +1,10 @@
 //! Marks of failed tasks: rows of `failed_tasks`.
 
 use super::columns::{agent_bucket, storable};
-use super::rows::{Given, Table, row};
+use super::rows::{Given, TableParts, row};
 
-pub(super) const TABLE: Table = Table::new(&[FailedTaskRow::ROWS], include_str!("failed_tasks.sql"));
+pub(super) const TABLE: TableParts =
+    TableParts::new(&[FailedTaskRow::ROWS], include_str!("failed_tasks.sql"));
 
 row! {
     /// The mark of a task.

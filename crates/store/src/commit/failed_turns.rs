@@ -1,12 +1,14 @@
 //! Failed turns that are kept or dropped: rows of `failed_turns`.
 
 use super::columns::{bucket_of, integer, object, storable};
-use super::rows::{Given, Table, row};
+use super::rows::{Given, TableParts, row};
 use crate::outbox::options;
 use crate::row::stored_turn_origin;
 
-pub(super) const TABLE: Table = Table::new(&[FailedTurnRow::ROWS], include_str!("failed_turns.sql"));
-pub(super) const DROPPED: Table = Table::new(&[DroppedTurnRow::ROWS], include_str!("dropped_turns.sql"));
+pub(super) const TABLE: TableParts =
+    TableParts::new(&[FailedTurnRow::ROWS], include_str!("failed_turns.sql"));
+pub(super) const DROPPED: TableParts =
+    TableParts::new(&[DroppedTurnRow::ROWS], include_str!("dropped_turns.sql"));
 
 row! {
     /// A failed turn with its input.
@@ -30,7 +32,8 @@ row! {
 }
 
 fn failed_turns(given: Given<'_>) -> impl Iterator<Item = FailedTurnRow<'_>> {
-    given.submission.commit.failed_turns.iter().map(|failed| {
+    let commit = given.submission.commit;
+    commit.failed_turns.iter().filter(|failed| !commit.drops(failed)).map(|failed| {
         let input = &failed.opened;
         FailedTurnRow {
             bucket: bucket_of(&input.thread),

@@ -1,13 +1,13 @@
 //! Entries that the stream has lost: rows of `incidents`.
 
 use super::columns::{bigint, smallint};
-use super::rows::{Given, Table, row};
+use super::rows::{Given, TableParts, row};
 
-pub(super) const TABLE: Table = Table::new(&[IncidentRow::ROWS], include_str!("incidents.sql"));
+pub(super) const TABLE: TableParts = TableParts::new(&[NewIncidentRow::ROWS], include_str!("incidents.sql"));
 
 row! {
     /// Sequences that the stream has skipped.
-    struct IncidentRow<'a> as incident_rows of gaps {
+    struct NewIncidentRow<'a> as incident_rows of gaps {
         partition_id: i16,
         incarnation: &'a str,
         first_seq: i64,
@@ -16,9 +16,9 @@ row! {
     }
 }
 
-fn gaps(given: Given<'_>) -> impl Iterator<Item = IncidentRow<'_>> {
+fn gaps(given: Given<'_>) -> impl Iterator<Item = NewIncidentRow<'_>> {
     let submission = given.submission;
-    submission.gone.iter().map(move |gone| IncidentRow {
+    submission.gone.iter().map(move |gone| NewIncidentRow {
         partition_id: smallint(submission.commit.partition.0),
         incarnation: submission.incarnation,
         first_seq: bigint(gone.first.0),

@@ -4,26 +4,25 @@ use model::Message;
 use serde_json::Value;
 
 use super::columns::{object, smallint};
-use super::rows::{Given, Table, row};
-use super::statement::Checks;
+use super::rows::{Checks, Given, TableParts, row};
 
 /// Messages in a statement without turns.
-pub(super) const WITHOUT_TURNS: Table = Table::new(
-    &[MessageRow::ROWS],
+pub(super) const WITHOUT_TURNS: TableParts = TableParts::new(
+    &[NewMessageRow::ROWS],
     concat!(include_str!("new_messages.sql"), include_str!("messages.sql"), ")\n"),
 );
 
 /// Messages with and without turns.
-pub(super) const TABLE: Table = Table::new(
-    &[MessageRow::ROWS],
+pub(super) const TABLE: TableParts = TableParts::new(
+    &[NewMessageRow::ROWS],
     concat!(include_str!("new_messages_of_turns.sql"), include_str!("messages.sql"), ")\n"),
 );
 
 /// As [`TABLE`], for [`Checks::Stored`]. Only here is a conflict allowed, because it costs a second
 /// WAL record for each message. It covers only this key: two messages at one position would be a
 /// defect and must not pass silently.
-pub(super) const CHECKED: Table = Table::new(
-    &[MessageRow::ROWS],
+pub(super) const CHECKED: TableParts = TableParts::new(
+    &[NewMessageRow::ROWS],
     concat!(
         include_str!("new_messages_of_turns.sql"),
         include_str!("messages.sql"),
@@ -33,7 +32,7 @@ pub(super) const CHECKED: Table = Table::new(
 
 row! {
     /// A message. Times are in ms since 1970.
-    struct MessageRow<'a> as message_rows of messages {
+    struct NewMessageRow<'a> as message_rows of messages {
         bucket: i16,
         thread_id: &'a str,
         position: i64,
@@ -59,7 +58,7 @@ row! {
     }
 }
 
-fn messages(given: Given<'_>) -> impl Iterator<Item = MessageRow<'_>> {
+fn messages(given: Given<'_>) -> impl Iterator<Item = NewMessageRow<'_>> {
     let commit = given.submission.commit;
     let bare = commit.messages.iter().map(move |message| message_row(given, None, message, message));
     let of_turns = commit.turns.iter().enumerate().flat_map(move |(index, write)| {
@@ -75,8 +74,8 @@ fn message_row<'a>(
     turn: Option<i64>,
     first: &Message,
     message: &'a Message,
-) -> MessageRow<'a> {
-    MessageRow {
+) -> NewMessageRow<'a> {
+    NewMessageRow {
         bucket: smallint(message.bucket().get()),
         thread_id: message.key.thread.as_str(),
         position: message.placement.position.get(),

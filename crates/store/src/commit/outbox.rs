@@ -1,11 +1,11 @@
 //! What a commit publishes: rows of `outbox`.
 
 use super::columns::smallint;
-use super::rows::{Given, Table, row};
+use super::rows::{Given, TableParts, row};
 use crate::outbox;
 
-pub(super) const TABLE: Table = Table::new(&[OutboxRow::ROWS], include_str!("outbox.sql"));
-pub(super) const SENT: Table = Table::new(&[SentRow::ROWS], include_str!("sent.sql"));
+pub(super) const TABLE: TableParts = TableParts::new(&[OutboxRow::ROWS], include_str!("outbox.sql"));
+pub(super) const SENT: TableParts = TableParts::new(&[SentRow::ROWS], include_str!("sent.sql"));
 
 row! {
     /// A batch to publish; its bucket is the partition.

@@ -3,13 +3,21 @@
 //! [`row!`] defines a struct and derives from its fields the names and types of the columns, the
 //! numbers of the parameters and their values. Neither is typed by hand.
 
-use super::statement::Checks;
 use super::submission::Submission;
 use crate::statement::Statement;
 
+/// Whether messages that are stored already are expected. [`Checks::None`] assumes that there are
+/// none, as the owner does. If there is one, the unique key rejects the statement, and the group is
+/// applied with [`Checks::Stored`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Checks {
+    None,
+    Stored,
+}
+
 /// The commits that one statement applies.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Group<'a> {
+pub(super) struct CommitGroup<'a> {
     pub(super) owner: &'a str,
     pub(super) submissions: &'a [Submission<'a>],
     pub(super) checks: Checks,
@@ -25,9 +33,9 @@ pub(super) struct Given<'a> {
     pub(super) checks: Checks,
 }
 
-impl<'a> Group<'a> {
+impl<'a> CommitGroup<'a> {
     pub(super) fn commits(self) -> impl Iterator<Item = Given<'a>> {
-        let Group { owner, submissions, checks } = self;
+        let CommitGroup { owner, submissions, checks } = self;
         let given = move |(submission, number): (&Submission<'a>, _)| Given {
             number,
             owner,
@@ -67,7 +75,7 @@ pub(super) struct Rows {
     /// True if the commit has such a row.
     pub(super) is_any: for<'a> fn(Given<'a>) -> bool,
     /// Binds an array for each column.
-    pub(super) bind: for<'a> fn(Group<'a>, Statement) -> Statement,
+    pub(super) bind: for<'a> fn(CommitGroup<'a>, Statement) -> Statement,
 }
 
 impl Rows {
@@ -91,14 +99,14 @@ impl Rows {
 
 /// A table that commits write, or one way to write it.
 #[derive(Clone, Copy)]
-pub(super) struct Table {
+pub(super) struct TableParts {
     /// The rows that the SQL reads.
     pub(super) rows: &'static [Rows],
     /// Parts of the statement.
     pub(super) sql: &'static str,
 }
 
-impl Table {
+impl TableParts {
     pub(super) const fn new(rows: &'static [Rows], sql: &'static str) -> Self {
         Self { rows, sql }
     }

@@ -2,13 +2,13 @@
 //! are deleted, and inputs that a commit opens itself are added.
 
 use super::columns::{bigint, bucket, bucket_of, integer, object};
-use super::rows::{Given, Table, row};
+use super::rows::{Given, TableParts, row};
 use crate::outbox::options;
 use crate::row::stored_turn_origin;
 
-pub(super) const MESSAGES: Table = Table::new(&[EndedSpillRow::ROWS], include_str!("ended_spills.sql"));
-pub(super) const TURNS: Table = Table::new(&[EndedTurnRow::ROWS], include_str!("ended_turns.sql"));
-pub(super) const OPENED: Table = Table::new(&[OpenedTurnRow::ROWS], include_str!("opened_turns.sql"));
+pub(super) const MESSAGES: TableParts = TableParts::new(&[EndedSpillRow::ROWS], include_str!("ended_spills.sql"));
+pub(super) const TURNS: TableParts = TableParts::new(&[EndedTurnRow::ROWS], include_str!("ended_turns.sql"));
+pub(super) const OPENED: TableParts = TableParts::new(&[OpenedTurnRow::ROWS], include_str!("opened_turns.sql"));
 
 row! {
     /// A message that has ended.

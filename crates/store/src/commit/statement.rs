@@ -7,36 +7,27 @@
 
 use std::sync::OnceLock;
 
-use super::rows::{Group, Rows, Table};
+use super::rows::{Checks, CommitGroup, Rows, TableParts};
 use super::{
     agents, audit, dead_letters, facts, failed_messages, failed_tasks, failed_turns, incidents, messages,
     outbox, partitions, spills, task_changes, tasks, timers, turns, usage,
 };
 use crate::statement::Statement;
 
-/// Whether messages that are stored already are expected. [`Checks::None`] assumes that there are
-/// none, as the owner does. If there is one, the unique key rejects the statement, and the group is
-/// applied with [`Checks::Stored`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Checks {
-    None,
-    Stored,
-}
-
 /// Tables of turns. Messages come after them.
-const QUEUES: &[Table] = &[agents::TABLE, turns::TABLE];
+const QUEUES: &[TableParts] = &[agents::TABLE, turns::TABLE];
 /// Tables that most turns and tasks write.
-const FREQUENT: &[Table] = &[tasks::TABLE, tasks::NEW_AGENTS, outbox::SENT, outbox::TABLE, usage::TABLE];
+const FREQUENT: &[TableParts] = &[tasks::TABLE, tasks::NEW_AGENTS, outbox::SENT, outbox::TABLE, usage::TABLE];
 /// Ends of messages, with or without turns.
-const ENDS: &[Table] = &[dead_letters::TABLE, failed_messages::TABLE, spills::MESSAGES];
+const ENDS: &[TableParts] = &[dead_letters::TABLE, failed_messages::TABLE, spills::MESSAGES];
 /// Ends of turns.
-const TURN_ENDS: &[Table] = &[failed_tasks::TABLE, failed_turns::TABLE, spills::TURNS];
+const TURN_ENDS: &[TableParts] = &[failed_tasks::TABLE, failed_turns::TABLE, spills::TURNS];
 /// Work that follows turns.
-const SEQUELS: &[Table] = &[timers::TABLE, facts::TABLE, spills::OPENED];
+const SEQUELS: &[TableParts] = &[timers::TABLE, facts::TABLE, spills::OPENED];
 /// Ends of turns that followed others.
-const SEQUEL_ENDS: &[Table] = &[failed_turns::TABLE, spills::TURNS];
+const SEQUEL_ENDS: &[TableParts] = &[failed_turns::TABLE, spills::TURNS];
 /// Acts of operators, and losses.
-const RARE: &[Table] = &[task_changes::TABLE, failed_turns::DROPPED, audit::TABLE, incidents::TABLE];
+const RARE: &[TableParts] = &[task_changes::TABLE, failed_turns::DROPPED, audit::TABLE, incidents::TABLE];
 
 /// The texts, the shortest first. Some tables read lists of tables before them.
 static TEXTS: [Text; 6] = [
@@ -52,12 +43,12 @@ static CHECKED: Text = Text::of(&[QUEUES, &[messages::CHECKED], FREQUENT, ENDS, 
 
 /// A text of the statement.
 struct Text {
-    tables: &'static [&'static [Table]],
+    tables: &'static [&'static [TableParts]],
     sql: OnceLock<String>,
 }
 
 impl Text {
-    const fn of(tables: &'static [&'static [Table]]) -> Self {
+    const fn of(tables: &'static [&'static [TableParts]]) -> Self {
         Self { tables, sql: OnceLock::new() }
     }
 
@@ -96,7 +87,7 @@ impl Text {
     }
 }
 
-fn text_of(group: Group<'_>) -> &'static Text {
+fn text_of(group: CommitGroup<'_>) -> &'static Text {
     if group.checks == Checks::Stored {
         return &CHECKED;
     }
@@ -105,7 +96,7 @@ fn text_of(group: Group<'_>) -> &'static Text {
 }
 
 /// The statement that applies this group.
-pub(super) fn statement(group: Group<'_>) -> Statement {
+pub(super) fn statement(group: CommitGroup<'_>) -> Statement {
     let text = text_of(group);
     let statement = (partitions::COMMITS.bind)(group, sqlx::query(text.sql()));
     text.rows().fold(statement, |statement, rows| (rows.bind)(group, statement))

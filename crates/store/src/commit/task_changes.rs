@@ -1,9 +1,10 @@
 //! Changes of stored tasks: rows of `tasks`, `task_ids` and `failed_tasks`.
 
 use super::columns::{agent_bucket, object};
-use super::rows::{Given, Table, row};
+use super::rows::{Given, TableParts, row};
 
-pub(super) const TABLE: Table = Table::new(&[TaskChangeRow::ROWS], include_str!("task_changes.sql"));
+pub(super) const TABLE: TableParts =
+    TableParts::new(&[TaskChangeRow::ROWS], include_str!("task_changes.sql"));
 
 row! {
     /// All changes of one task.

@@ -5,14 +5,15 @@ use std::collections::HashSet;
 use model::{AgentId, ThreadId};
 
 use super::columns::{agent_bucket, bits, bucket_of, object};
-use super::rows::{Given, Table, row};
+use super::rows::{Given, TableParts, row};
 use crate::row::stored_task_origin;
 
-pub(super) const TABLE: Table = Table::new(&[TaskRow::ROWS], include_str!("tasks.sql"));
-pub(super) const NEW_AGENTS: Table = Table::new(&[NewAgentRow::ROWS], include_str!("new_agents.sql"));
+pub(super) const TABLE: TableParts = TableParts::new(&[TaskRow::ROWS], include_str!("tasks.sql"));
+pub(super) const NEW_AGENTS: TableParts =
+    TableParts::new(&[NewAgentRow::ROWS], include_str!("new_agents.sql"));
 
 row! {
-    /// A task.
+    /// A task that enters its queue.
     struct TaskRow<'a> as task_rows of tasks {
         bucket: i16,
         agent_id: &'a str,

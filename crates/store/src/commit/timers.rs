@@ -3,10 +3,10 @@
 use partition::TimerWrite;
 
 use super::columns::{agent_bucket, object, smallint, storable};
-use super::rows::{Given, Table, row};
+use super::rows::{Given, TableParts, row};
 
-pub(super) const TABLE: Table =
-    Table::new(&[ArmedTimerRow::ROWS, TimerChangeRow::ROWS], include_str!("timers.sql"));
+pub(super) const TABLE: TableParts =
+    TableParts::new(&[ArmedTimerRow::ROWS, TimerChangeRow::ROWS], include_str!("timers.sql"));
 
 row! {
     /// A timer to arm.

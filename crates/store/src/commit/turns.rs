@@ -4,10 +4,9 @@
 use model::ThreadId;
 
 use super::columns::bucket_of;
-use super::rows::{Given, Table, row};
-use super::statement::Checks;
+use super::rows::{Checks, Given, TableParts, row};
 
-pub(super) const TABLE: Table = Table::new(&[TurnRow::ROWS], include_str!("turns.sql"));
+pub(super) const TABLE: TableParts = TableParts::new(&[TurnRow::ROWS], include_str!("turns.sql"));
 
 row! {
     /// A finished turn.

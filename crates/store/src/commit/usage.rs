@@ -3,9 +3,9 @@
 use model::FinishReason;
 
 use super::columns::{bigint, bucket, smallint, storable};
-use super::rows::{Given, Table, row};
+use super::rows::{Given, TableParts, row};
 
-pub(super) const TABLE: Table = Table::new(&[UsageRow::ROWS], include_str!("usage.sql"));
+pub(super) const TABLE: TableParts = TableParts::new(&[UsageRow::ROWS], include_str!("usage.sql"));
 
 row! {
     /// A call of a model.

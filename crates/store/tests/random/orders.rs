@@ -105,10 +105,11 @@ impl Author {
         for _ in 0..self.random.random_range(0..2) {
             let (thread, run) = (self.name(partition), self.random.random_range(0..3));
             let turn = self.turn(&thread);
-            commit.fail_turn(failed_turn(&thread, &turn, run));
+            let failed = failed_turn(&thread, &turn, run);
+            let gone = failed.opened.clone();
+            commit.fail_turn(failed);
             if self.random.random_ratio(1, 3) {
-                let gone = commit.failed_turns[0].opened.clone();
-                commit.drop_turn(gone.thread, gone.turn);
+                commit.dropped_turns.push((gone.thread, gone.turn));
             }
         }
         if self.random.random_ratio(1, 3) {

@@ -6,9 +6,11 @@ use super::rows::{Given, TableParts, row};
 use crate::outbox::options;
 use crate::row::stored_turn_origin;
 
-pub(super) const MESSAGES: TableParts = TableParts::new(&[EndedSpillRow::ROWS], include_str!("ended_spills.sql"));
+pub(super) const MESSAGES: TableParts =
+    TableParts::new(&[EndedSpillRow::ROWS], include_str!("ended_spills.sql"));
 pub(super) const TURNS: TableParts = TableParts::new(&[EndedTurnRow::ROWS], include_str!("ended_turns.sql"));
-pub(super) const OPENED: TableParts = TableParts::new(&[OpenedTurnRow::ROWS], include_str!("opened_turns.sql"));
+pub(super) const OPENED: TableParts =
+    TableParts::new(&[OpenedTurnRow::ROWS], include_str!("opened_turns.sql"));
 
 row! {
     /// A message that has ended.

@@ -20,7 +20,7 @@ pub struct ThreadImport {
     pub thread: ThreadId,
     /// The thread as its client created it; `None` if its beginning is stored already.
     pub named: Option<NewThread>,
-    /// Whole batches.
+    /// The messages of whole batches.
     pub items: Vec<Item>,
     /// Batches of the same source that are stored already, begin earlier, and extend beyond the
     /// first of these batches. New batches must follow all other messages of the thread.

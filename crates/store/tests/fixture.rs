@@ -194,10 +194,13 @@ pub(crate) async fn import_batches(
         compactions: Vec::new(),
         follow_ups: Vec::new(),
     };
-    match store.import_thread(&import, None).await.unwrap() {
-        ImportOutcome::Stored(rows) => rows.messages,
-        ImportOutcome::Refused(refusal) => panic!("{refusal:?}"),
-    }
+    let outcome = store.import_thread(&import, None).await.unwrap();
+    let stored = match &outcome {
+        ImportOutcome::Stored(rows) => Some(rows.messages),
+        ImportOutcome::Refused(_) => None,
+    };
+    assert!(stored.is_some(), "{outcome:?}");
+    stored.unwrap_or_default()
 }
 
 pub(crate) fn key(thread: &str, message: &str) -> MessageKey {

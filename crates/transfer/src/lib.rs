@@ -3,8 +3,8 @@
 //!
 //! Entry points: [`export`], which writes to an [`ExportSink`], and [`BatchPages`], which walks
 //! through one thread. A sink that waits makes the export wait: at most two pages of messages and
-//! one batch are in memory. [`import`] reads from an [`ImportSource`]. At most one part of a thread
-//! is being read while another one is being written.
+//! one batch are in memory. [`import()`] reads from an [`ImportSource`]: one part of a thread is
+//! read while another one is written.
 
 mod batch_pages;
 mod erasure;

@@ -178,8 +178,8 @@ pub(crate) struct CreateKey {
     pub(crate) role: AccessRole,
     /// Scopes that restrict the role, separated by commas: threads:read, threads:write,
     /// agents:read, tasks:write, agents:operate, agents:configure, audit:read, dead-letters:read,
-    /// dead-letters:operate, keys:manage, fleet:read, fleet:operate, data:erase, data:export, data:import,
-    /// reasoning:read, reasoning:write, memory:read, memory:write.
+    /// dead-letters:operate, keys:manage, fleet:read, fleet:operate, data:erase, data:export,
+    /// data:import, reasoning:read, reasoning:write, memory:read, memory:write.
     #[arg(long, value_delimiter = ',')]
     pub(crate) scopes: Option<Vec<String>>,
     /// Tenant of the key; the default one without it.

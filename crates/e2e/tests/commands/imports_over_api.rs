@@ -138,7 +138,7 @@ async fn an_export_over_the_api_is_imported_over_it_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cut_import_has_whole_threads_and_is_completed_by_repeating_it() {
+async fn a_cut_import_has_whole_threads_and_can_be_repeated() {
     let (_source, [first, second, third], text) = three_threads().await;
     let target = CommandFixture::served().await;
     let lines = lines_of(&text);

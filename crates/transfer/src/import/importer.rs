@@ -8,9 +8,11 @@ use model::{Metadata, Position, ThreadId};
 use store::{ImportAct, ImportOutcome, NewThread, Store, StoreError, ThreadImport};
 use tokio::task::JoinHandle;
 
+use super::interface::{
+    ImportFault, ImportMark, ImportOptions, ImportReports, PartLimits, ReadEnd, TenantOnly,
+};
 use super::outcome::{self, ImportReport, ImportTotals, ItemText, ReportKind};
 use super::sessions::SessionImporter;
-use super::{ImportFault, ImportMark, ImportOptions, ImportReports, PartLimits, ReadEnd, TenantOnly};
 use crate::erasure::erasure;
 use crate::follow_up_line;
 

@@ -1,6 +1,6 @@
 //! Splits an input into lines, with bounded memory for each line.
 
-use super::ImportFault;
+use super::interface::ImportFault;
 
 /// Bytes that are kept beyond the maximum of a line: more than the length of one character, which
 /// may be cut.

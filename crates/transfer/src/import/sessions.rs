@@ -5,8 +5,8 @@ use model::{AgentId, ReasoningSessionId, Tenant, ThreadId};
 use serde_json::{Map, Value};
 use store::{Store, StoreError};
 
+use super::interface::{ImportFault, ImportReports, ReadEnd, TenantOnly};
 use super::outcome::{ImportReport, ImportTotals, ReportKind};
-use super::{ImportFault, ImportReports, ReadEnd, TenantOnly};
 use crate::erasure::erasure;
 
 /// Maximum number of rows that are written together.

@@ -4,6 +4,7 @@ mod compactions;
 mod ends;
 pub(crate) mod erasure;
 pub(crate) mod fence;
+mod own_work;
 mod retention;
 mod rows;
 pub(crate) mod timer_rows;
@@ -15,12 +16,12 @@ use std::sync::Arc;
 
 use model::{
     Chunk, ChunkKind, Command, DeadLetter, DeadLetterSource, Frame, IncomingChunk, Mark, MessageKey,
-    PartitionId, Position, Seq, Task, TaskOrigin, ThreadId, TimerId, Timestamp, TokenKey, TurnId,
+    PartitionId, Position, Seq, ThreadId, TimerId, Timestamp, TokenKey, TurnId,
 };
 use partition::{Commit, EntryBody, Incident, Lookup, Save, SpilledMessage, StreamEntry, Takeover};
 
 use crate::bug::PlantedBug;
-use crate::checker::turns::{Ordered, Transition, TransitionKind, TurnPart, TurnRow, is_follow_up, part_of};
+use crate::checker::turns::{Ordered, Transition, TransitionKind, TurnPart, TurnRow, part_of};
 use crate::checker::{DeadLetterRow, Invariant, MessageRow, Violation};
 use crate::log::{Log, START};
 use turns::Tables;
@@ -242,7 +243,7 @@ impl Store {
         self.commits += 1;
         let (tables, erased) = (&mut self.tables[usize::from(partition.0)], &self.erased);
         let is_erased = |thread: &ThreadId| erased.contains_key(thread);
-        self.own_work.extend(own_work(commit, time, is_erased));
+        self.own_work.extend(own_work::of_commit(commit, time, is_erased));
         let applied = tables.apply(commit, START + time, skew, self.bug, is_erased);
         self.turn_conflicts += u64::from(applied.is_stale);
         for key in applied.failed {
@@ -491,10 +492,7 @@ impl Store {
             let is_asked = frame.token.as_ref().is_some_and(|received| token.matches(received));
             let tables = &self.tables[usize::from(partition.0)];
             let is_answered_again = self.is_undone && (run > 0 || tables.will_answer(&turn));
-            // The commit that opened the input was undone, and the input with it.
-            let is_unopened = self.is_undone
-                && (is_follow_up(&turn) || turn.as_str().contains("-h"))
-                && !self.own_work.iter().any(|own| is_of(&own.command, &turn));
+            let is_unopened = self.is_undone && own_work::is_unopened(self, partition, &frame.thread, &turn);
             if !is_asked || is_answered_again || is_unopened || tables.run_is_over(&frame.thread, &turn, run)
             {
                 return true;
@@ -584,27 +582,4 @@ fn save_part(
     chunks.extend(part.chunks.iter().cloned());
     let whole = SpilledMessage { first_chunk: 0, chunks, ..part.clone() };
     spilled_messages.insert(part.key.clone(), (time, whole));
-}
-
-/// Inputs and tasks that the commit gives to its own partition, as commands at the place 0.
-fn own_work(commit: &Commit, at_ms: i64, is_erased: impl Fn(&ThreadId) -> bool) -> Vec<Ordered> {
-    let inputs = commit.opened.iter().map(|open| &open.opened).filter(|opened| !is_erased(&opened.thread));
-    let inputs = inputs.map(|opened| Command::Turn(Box::new(opened.clone())));
-    let tasks = commit.tasks.iter().map(|write| &write.queued.task);
-    let tasks = tasks.filter(|task| is_own(task) && !is_erased(&task.agent.thread()));
-    let partition = commit.partition;
-    let ordered = |command| Ordered { partition, seq: 0, at_ms, payload: bytes::Bytes::new(), command };
-    inputs.chain(tasks.map(|task| Command::Task(task.clone()))).map(ordered).collect()
-}
-
-/// True if the command opens the turn.
-fn is_of(command: &Command, turn: &TurnId) -> bool {
-    matches!(command, Command::Turn(opened) if opened.turn == *turn)
-}
-
-/// True for tasks that no publisher sends: continuations, and tasks of schedules and of timers.
-fn is_own(task: &Task) -> bool {
-    task.origin.continues().is_some()
-        || matches!(task.origin, TaskOrigin::Scheduled { .. })
-        || task.id.as_str().starts_with(DELAYED)
 }

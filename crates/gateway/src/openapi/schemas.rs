@@ -47,8 +47,8 @@ schema! {
     ErasureStateSchema as "ErasureStateText", one_of(ErasureState::ALL.map(ErasureState::name))
 }
 
-/// Longest name of a user, in bytes. Names in metadata may be longer, but the head of a request has room
-/// for 32 KiB, and percent-encoding makes three bytes of one.
+/// Longest name of a user, in bytes. Names in metadata may be longer, but the head of a request
+/// has room for 32 KiB, and percent-encoding makes three bytes of one.
 pub(crate) const MAX_USER_LEN: usize = 8_192;
 
 schema! {

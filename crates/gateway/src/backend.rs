@@ -10,12 +10,14 @@ use embeddings::Embeddings;
 use model::{AgentId, GatewayId, PartitionCount, PartitionId, Tenant, ThreadId, Timestamp};
 use runtime::Clock;
 use store::{FoundFact, Replica, ReplicaState, Store, StoreError};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use self::transfer_places::TransferPlaces;
 use crate::config::{GatewayLimits, ReplicaConfig};
 use crate::metrics::{self, QueryOutcome, ReadFrom};
 use crate::settings_cache::SettingsCache;
+
+pub(crate) mod transfer_places;
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -36,15 +38,15 @@ pub(crate) struct Backend {
     /// Used for inputs while Postgres is unavailable.
     pub(crate) settings_cache: Arc<SettingsCache>,
     /// Places for exports, which read much.
-    exports: Arc<Semaphore>,
+    exports: Arc<TransferPlaces>,
     /// Places for imports, which hold parts of threads in memory.
-    imports: Arc<Semaphore>,
+    imports: Arc<TransferPlaces>,
 }
 
-/// Maximum number of exports that run in a gateway.
-const MAX_EXPORTS: usize = 4;
-/// Maximum number of imports that run in a gateway.
-const MAX_IMPORTS: usize = 2;
+/// Maximum numbers of exports that run in a gateway, of all tenants and of one.
+const MAX_EXPORTS: (usize, usize) = (6, 4);
+/// The same for imports. Each may hold a line of 16 MiB and a batch of 32 MiB.
+const MAX_IMPORTS: (usize, usize) = (3, 2);
 
 /// What a backend is made of.
 pub(crate) struct BackendParts {
@@ -64,8 +66,8 @@ impl Backend {
     pub(crate) fn new(parts: BackendParts) -> Self {
         let BackendParts { id, bus, store, clock, count, limits, drain, drain_time, embeddings } = parts;
         let (replica, settings_cache) = (Replica::default(), Arc::default());
-        let exports = Arc::new(Semaphore::new(MAX_EXPORTS));
-        let imports = Arc::new(Semaphore::new(MAX_IMPORTS));
+        let exports = Arc::new(TransferPlaces::new(MAX_EXPORTS.0, MAX_EXPORTS.1));
+        let imports = Arc::new(TransferPlaces::new(MAX_IMPORTS.0, MAX_IMPORTS.1));
         Self {
             id,
             bus,
@@ -89,13 +91,13 @@ impl Backend {
     }
 
     /// The places for exports.
-    pub(crate) fn exports(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.exports)
+    pub(crate) fn exports(&self) -> &TransferPlaces {
+        &self.exports
     }
 
     /// The places for imports.
-    pub(crate) fn imports(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.imports)
+    pub(crate) fn imports(&self) -> &TransferPlaces {
+        &self.imports
     }
 
     pub(crate) fn store(&self) -> &Store {

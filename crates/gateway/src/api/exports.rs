@@ -4,7 +4,6 @@
 //! fast as the client reads: two parts of the response are in memory. A response without the
 //! trailer was cut; its connection is reset, so that clients notice.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ::transfer::{ExportOptions, ExportScope, ExportSink};
@@ -19,11 +18,12 @@ use http_server::extract::body::JSON_LINES;
 use http_server::extract::path::PathParam;
 use runtime::spawn_named;
 use store::StoreError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::api::threads;
 use crate::app::request_context::RequestContext;
+use crate::backend::transfer_places::TransferPlace;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::response::ResponseSpec;
 use crate::openapi::tags::THREADS;
@@ -46,8 +46,6 @@ pub(crate) fn operations() -> Vec<Operation> {
     ]
 }
 
-/// Time that an export or import waits until another one of this gateway has ended.
-const WAIT: Duration = Duration::from_secs(3);
 /// Bytes that are collected before they are sent.
 const PART_BYTES: usize = 64 << 10;
 /// Parts that wait for the client.
@@ -84,8 +82,8 @@ async fn export(
     name: &str,
 ) -> Result<Response, Problem> {
     let actor = ctx.actor(headers)?;
-    let exports = ctx.backend()?.exports();
-    let place = place_in(exports).await?;
+    let place = ctx.backend()?.exports().take(ctx.tenant()).await;
+    let place = place.ok_or_else(|| Problem::from(ErrorCode::DatabaseBusy))?;
     let (parts, received) = mpsc::channel(PARTS);
     let sink = PartSink { parts, part: Vec::new(), ctx, checked_at: Instant::now() };
     spawn_named("export to a client", write(sink, scope, has_sessions, actor, place));
@@ -100,14 +98,6 @@ async fn export(
         set.insert(header::CONTENT_DISPOSITION, file);
     }
     Ok(response)
-}
-
-/// Waits for a place, for a short time.
-pub(crate) async fn place_in(places: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
-    match tokio::time::timeout(WAIT, places.acquire_owned()).await {
-        Ok(Ok(place)) => Ok(place),
-        Ok(Err(_)) | Err(_) => Err(Problem::from(ErrorCode::DatabaseBusy)),
-    }
 }
 
 /// A response of lines that proxies pass on as they come.
@@ -128,7 +118,7 @@ async fn write(
     scope: ExportScope,
     has_sessions: bool,
     actor: String,
-    _place: OwnedSemaphorePermit,
+    _place: TransferPlace,
 ) {
     let Ok(store) = sink.ctx.store().cloned() else { return };
     let options = ExportOptions { has_sessions, ..OPTIONS };

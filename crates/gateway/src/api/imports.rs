@@ -23,13 +23,14 @@ use runtime::spawn_named;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{ImportAct, StoreError};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use utoipa::IntoParams;
 
-use crate::api::exports::{CHECK_INTERVAL, json_lines, place_in};
+use crate::api::exports::{CHECK_INTERVAL, json_lines};
 use crate::app::request_context::RequestContext;
+use crate::backend::transfer_places::TransferPlace;
 use crate::commands::control;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::response::ResponseSpec;
@@ -97,7 +98,8 @@ async fn create(
         tenant: Some(TenantOnly(tenant)),
         act: Some(act),
     };
-    let place = place_in(ctx.backend()?.imports()).await?;
+    let place = ctx.backend()?.imports().take(ctx.tenant()).await;
+    let place = place.ok_or_else(|| Problem::from(ErrorCode::DatabaseBusy))?;
     let (lines, mut received) = mpsc::channel(LINES);
     let now = Instant::now();
     let client = ImportClient {
@@ -139,7 +141,7 @@ enum AnswerPart {
 }
 
 /// Imports to the end, or until the client has gone. `_place` is given back then.
-async fn run(mut client: ImportClient, options: ImportOptions, _place: OwnedSemaphorePermit) {
+async fn run(mut client: ImportClient, options: ImportOptions, _place: TransferPlace) {
     let Ok(store) = client.ctx.store().cloned() else { return };
     let actor = options.act.as_ref().map(|act| act.actor.clone()).unwrap_or_default();
     let imported = ::transfer::import(&store, options, &mut client, None).await;

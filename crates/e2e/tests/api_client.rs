@@ -6,6 +6,7 @@ use std::time::Duration;
 use model::AgentId;
 use serde_json::{Value, json};
 use testkit::{
+    WAIT_TIMEOUT,
     api::{AcceptedTurn, Api},
     db_snapshot::turns::{self, StoredTask, TurnMessage},
     fleet::{FleetOptions, WorkflowOptions},
@@ -17,7 +18,7 @@ use testkit::{
 use crate::fixture::Fixture;
 
 /// Limit for anything that waits only for a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(15);
+pub(crate) const SOON: Duration = WAIT_TIMEOUT;
 /// Time for which a test checks that something does not happen.
 pub(crate) const A_WHILE: Duration = Duration::from_millis(700);
 

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use testkit::{
-    api::Api, db_snapshot::turns, examples, fleet::WorkflowOptions, fleet::WorkflowProgram, nats_addresses,
-    sse::Follower, sse::StreamEvent,
+    WAIT_TIMEOUT, api::Api, db_snapshot::turns, examples, fleet::WorkflowOptions, fleet::WorkflowProgram,
+    nats_addresses, sse::Follower, sse::StreamEvent,
 };
 use tokio::process::Command;
 
@@ -113,7 +113,7 @@ async fn serves_a_workflow(service: WorkflowOptions, greeting: &str) {
     let drained = api.say("talk", "and now to something completely different").await.unwrap();
     fixture.until("it speaks", SOON, async || pieces(&drained.answer) > 2).await;
     fixture.fleet.workflows[0].terminate();
-    let status = fixture.fleet.workflows[0].ended(Duration::from_secs(30)).await.unwrap();
+    let status = fixture.fleet.workflows[0].ended(WAIT_TIMEOUT).await.unwrap();
     assert!(status.success(), "{status}: {}", fixture.fleet.workflows[0].log_tail());
     until_ended(&follower, &drained.answer).await;
     let last = fixture.messages_of("talk").await.pop().unwrap();

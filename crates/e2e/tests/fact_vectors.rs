@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use axum::{
     Json, Router,
@@ -14,6 +13,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 use testkit::{
+    WAIT_TIMEOUT,
     fleet::{Fleet, FleetOptions},
     services::{NatsServer, PostgresServer, TestDatabase},
 };
@@ -206,7 +206,7 @@ async fn facts_in_other_words_are_found_by_vectors() {
     assert_eq!(fixture.stored("SELECT count(*) FROM fact_vectors WHERE vector IS NULL").await, 2);
     endpoint.set(ANSWERS);
     fixture
-        .until("what has waited has vectors", Duration::from_secs(60), async || {
+        .until("what has waited has vectors", WAIT_TIMEOUT, async || {
             fixture.metric("antiphon_worker_embedded_facts_total").await == 6.0
         })
         .await;

@@ -8,6 +8,7 @@ use model::PartitionCount;
 use rand::{SeedableRng, rngs::StdRng};
 use sqlx::PgPool;
 use testkit::{
+    WAIT_TIMEOUT,
     acked_publishes::AckLog,
     db_snapshot,
     fleet::{Fleet, FleetOptions, READY_LIMIT},
@@ -51,12 +52,8 @@ impl Fixture {
         let pool = database.pool().await.unwrap();
         let fixture = Self::on(fleet, nats, pool, Some(database)).await;
         if is_shared {
-            fixture
-                .until("both workers have their share", Duration::from_secs(20), || {
-                    fixture.is_shared_evenly()
-                })
-                .await;
-            fixture.until("every owner answers", Duration::from_secs(20), || fixture.is_answered()).await;
+            fixture.until("both workers have their share", WAIT_TIMEOUT, || fixture.is_shared_evenly()).await;
+            fixture.until("every owner answers", WAIT_TIMEOUT, || fixture.is_answered()).await;
         }
         fixture
     }

@@ -11,7 +11,7 @@ use async_nats::jetstream::{
 use model::{PartitionCount, ThreadId};
 use serde_json::{Value, json};
 use testkit::{
-    db_snapshot,
+    WAIT_TIMEOUT, db_snapshot,
     fleet::{Fleet, READY_LIMIT},
     services::{NatsServer, TestDatabase},
 };
@@ -28,7 +28,7 @@ const STREAM_BYTES: usize = 1 << 20;
 /// reserve; the last one a quarter of the others.
 const RESERVED: usize = (PARTITIONS as usize + 2) * STREAM_BYTES + STREAM_BYTES / 4;
 const CHUNK_BYTES: usize = 16 << 10;
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = WAIT_TIMEOUT;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_stream_refuses_publishers_and_loses_nothing() {

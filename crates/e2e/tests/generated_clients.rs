@@ -13,8 +13,8 @@ use tokio::{process::Command, time::timeout};
 use crate::{api_client::scripted, fixture::Fixture, timers::in_seconds};
 use requests::{Call, Description};
 
-/// Limit of one program.
-const LIMIT: Duration = Duration::from_secs(50);
+/// Limit of one program: a compiler may take minutes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(240);
 
 /// Refusals of a whole request, although each of its fields is known: operation, and what it says.
 const REFUSED: &[(&str, &str)] =

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{db_snapshot, fleet::READY_LIMIT};
+use testkit::{WAIT_TIMEOUT, db_snapshot, fleet::READY_LIMIT};
 use tokio::time::sleep;
 
 use crate::fixture::{Fixture, LEASE, PARTITIONS, long, short};
@@ -15,13 +15,13 @@ async fn two_workers_share_evenly_and_a_third_gets_its_part() {
     fixture.fleet.workers[third].spawn().unwrap();
     fixture.fleet.workers[third].ready(READY_LIMIT).await.unwrap();
     fixture
-        .until("three workers have 2 or 3 each", Duration::from_secs(20), async || {
+        .until("three workers have 2 or 3 each", WAIT_TIMEOUT, async || {
             let shares = fixture.shares().await;
             shares.len() == 3 && shares.values().all(|share| (2..=3).contains(share))
         })
         .await;
     fixture.send_many("shared", 40).await;
-    fixture.until_ended(Duration::from_secs(20)).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     fixture.audit(vec![]).await;
 }
 
@@ -38,7 +38,7 @@ async fn worker_death_moves_partitions_within_lease_plus_two() {
         })
         .await;
     println!("moved after {:?}", took);
-    fixture.until_ended(Duration::from_secs(20)).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     fixture.audit(vec![]).await;
 }
 
@@ -52,15 +52,15 @@ async fn drain_under_load_hands_over_within_a_second() {
     let owner = fixture.worker_of("drained").await;
     fixture.fleet.workers[owner].terminate();
     let took = fixture
-        .until("the other worker has all", Duration::from_secs(10), async || {
+        .until("the other worker has all", WAIT_TIMEOUT, async || {
             fixture.shares().await.values().copied().collect::<Vec<_>>() == [usize::from(PARTITIONS)]
         })
         .await;
-    let status = fixture.fleet.workers[owner].ended(Duration::from_secs(30)).await.unwrap();
+    let status = fixture.fleet.workers[owner].ended(WAIT_TIMEOUT).await.unwrap();
     assert!(status.success(), "{status}");
     fixture.send_part(&message, 100..message.chunks.len()).await;
-    fixture.until_ended(Duration::from_secs(20)).await;
-    follower.wait(Duration::from_secs(10), |progress| progress.terminals == 1).await.unwrap();
+    fixture.until_ended(WAIT_TIMEOUT).await;
+    follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
     fixture.audit(vec![follower]).await;
     assert!(took < Duration::from_secs(1), "handed over after {took:?}");
 }
@@ -71,13 +71,13 @@ async fn a_frozen_worker_wakes_as_a_zombie_and_commits_nothing() {
     let follower = fixture.following("frozen").await;
     let message = long("frozen", "m");
     fixture.send_part(&message, 0..100).await;
-    follower.wait(Duration::from_secs(10), |progress| progress.events >= 100).await.unwrap();
+    follower.wait(WAIT_TIMEOUT, |progress| progress.events >= 100).await.unwrap();
     let owner = fixture.worker_of("frozen").await;
     fixture.fleet.workers[owner].pause();
     // These entries reach the sockets of the frozen worker and wait there until it resumes.
     fixture.send_part(&message, 100..message.chunks.len()).await;
     fixture.send_many("meanwhile", 30).await;
-    fixture.until_ended(LEASE + Duration::from_secs(20)).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     let before = db_snapshot::messages(&fixture.pool).await.unwrap();
     fixture.fleet.workers[owner].resume();
     sleep(LEASE).await;
@@ -85,8 +85,8 @@ async fn a_frozen_worker_wakes_as_a_zombie_and_commits_nothing() {
     let places = |rows: &[db_snapshot::MessageRow]| rows.iter().map(|row| row.position).collect::<Vec<_>>();
     assert_eq!(places(&before), places(&after));
     fixture.send_many("after", 20).await;
-    fixture.until_ended(Duration::from_secs(20)).await;
-    follower.wait(Duration::from_secs(10), |progress| progress.terminals == 1).await.unwrap();
+    fixture.until_ended(WAIT_TIMEOUT).await;
+    follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
     fixture.audit(vec![follower]).await;
     assert!(fixture.fleet.workers[owner].has_ended().is_none(), "a zombie goes on as a worker");
 }
@@ -117,8 +117,8 @@ async fn a_straggler_survives_a_kill() {
     let owner = fixture.worker_of("straggler").await;
     fixture.fleet.workers[owner].kill().await.unwrap();
     fixture.send_part(&message, half..message.chunks.len()).await;
-    fixture.until_ended(LEASE + Duration::from_secs(20)).await;
-    follower.wait(Duration::from_secs(10), |progress| progress.terminals == salt + 1).await.unwrap();
+    fixture.until_ended(WAIT_TIMEOUT).await;
+    follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == salt + 1).await.unwrap();
     fixture.audit(vec![follower]).await;
     let left = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM spilled_messages")
         .fetch_one(&fixture.pool)

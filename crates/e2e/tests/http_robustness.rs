@@ -12,6 +12,7 @@ mod raw_http2;
 use std::{net::SocketAddr, time::Duration};
 
 use testkit::{
+    WAIT_TIMEOUT,
     fleet::{FleetOptions, Process},
     http,
     load::PlannedMessage,
@@ -30,7 +31,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a client may read nothing.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Limit after which the gateway counts as hanging.
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = WAIT_TIMEOUT;
 
 /// One worker, a scripted service, and a gateway with short timeouts.
 fn impatient(options: FleetOptions) -> FleetOptions {

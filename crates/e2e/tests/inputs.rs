@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use testkit::{
-    db_snapshot,
+    WAIT_TIMEOUT, db_snapshot,
     fleet::invoke,
     services::{NatsServer, TestDatabase},
 };
@@ -182,7 +182,7 @@ async fn odd_but_valid_payloads_are_accepted_and_kept_as_they_are() {
     }
     let expected = i64::try_from(odd.len()).unwrap();
     fixture
-        .until("all have ended", Duration::from_secs(20), async || {
+        .until("all have ended", WAIT_TIMEOUT, async || {
             let (messages, letters) = db_snapshot::ended(&fixture.pool).await.unwrap_or_default();
             messages + letters >= expected
         })
@@ -245,7 +245,7 @@ async fn the_account_mapping_leads_to_the_same_partitions() {
     let mut fixture = Fixture::on(fleet, nats, pool, Some(database)).await;
     fixture.publisher = Publisher::connect(fixture.nats.url(), Addressing::Mapped).await.unwrap();
     fixture.send_many("mapped", 40).await;
-    fixture.until_ended(Duration::from_secs(20)).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     fixture.audit(vec![]).await;
     assert!(db_snapshot::dead_letters(&fixture.pool).await.unwrap().is_empty());
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use async_nats::jetstream;
 use testkit::{
+    WAIT_TIMEOUT,
     api::Api,
     db_snapshot::turns,
     fleet::{Fleet, FleetOptions, Invocation, invoke, invoke_until},
@@ -154,7 +155,7 @@ async fn adopted_streams_end_the_roles_of_the_fleet_that_had_them() {
     assert_eq!(adopted.code, Some(0), "{}", adopted.stderr);
     let ours = installation(&second).await;
     for process in fleet.workers.iter_mut().chain(&mut fleet.gateways) {
-        let ended = process.ended(Duration::from_secs(60)).await.unwrap();
+        let ended = process.ended(WAIT_TIMEOUT).await.unwrap();
         assert_eq!(ended.code(), Some(2), "{}", process.log_tail());
         assert!(process.log_tail().contains(REFUSED), "{}", process.log_tail());
     }

@@ -7,6 +7,7 @@ use std::{
 
 use serde_json::json;
 use testkit::{
+    WAIT_TIMEOUT,
     fleet::{Fleet, READY_LIMIT, invoke},
     http,
     link::Link,
@@ -20,7 +21,7 @@ use crate::{
     fixture::{Fixture, options},
 };
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = WAIT_TIMEOUT;
 /// The longest silence for subscribers when a NATS host becomes silent and there is another one.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Limit for anything that waits for a store which does not answer.

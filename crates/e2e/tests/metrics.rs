@@ -1,10 +1,8 @@
 //! The metrics of a worker, and its behaviour at its limits.
 
-use std::time::Duration;
-
 use devservices::workspace;
 use testkit::{
-    db_snapshot,
+    WAIT_TIMEOUT, db_snapshot,
     fleet::{FleetOptions, invoke},
     http,
     load::PlannedMessage,
@@ -60,14 +58,14 @@ async fn every_metric_of_the_buffers_moves() {
         fixture.publisher.publish_raw(&subject, None, payload.into()).await.unwrap();
     }
     let stored = async || db_snapshot::ended(&fixture.pool).await.is_ok_and(|(messages, _)| messages == 1);
-    fixture.until("the whole message is stored", Duration::from_secs(10), stored).await;
+    fixture.until("the whole message is stored", WAIT_TIMEOUT, stored).await;
     let late = chunk("whole", 0, "a", "");
     fixture.publisher.publish_raw(&subject, None, late.into()).await.unwrap();
     // Each metric must move, but not all at the same time: the gap's buffer is freed once its
     // timeout is counted.
     let mut unseen = ROW_C15.to_vec();
     fixture
-        .until("every metric has moved", Duration::from_secs(20), async || {
+        .until("every metric has moved", WAIT_TIMEOUT, async || {
             let metrics = fixture.fleet.workers[0].metrics().await.unwrap();
             unseen.retain(|name| metrics.sum(name) == 0.0);
             unseen.is_empty()
@@ -75,7 +73,7 @@ async fn every_metric_of_the_buffers_moves() {
         .await;
     // A buffer is freed only after its end is committed, which is after its timeout is counted.
     fixture
-        .until("the gap's buffer is freed", Duration::from_secs(10), async || {
+        .until("the gap's buffer is freed", WAIT_TIMEOUT, async || {
             let metrics = fixture.fleet.workers[0].metrics().await.unwrap();
             metrics.sum("antiphon_worker_open_messages") < 2.0
         })
@@ -113,16 +111,16 @@ async fn a_reader_that_waits_for_commits_says_how_late_it_is() {
         fixture.send_part(&message, 0..1).await;
     }
     fixture
-        .until("the worker says that it is late", Duration::from_secs(20), async || {
+        .until("the worker says that it is late", WAIT_TIMEOUT, async || {
             metric("antiphon_worker_reader_lag_seconds").await > 2.0
         })
         .await;
     assert!(metric("antiphon_worker_reader_lag_entries").await > 0.0);
     assert!(metric("antiphon_worker_pending_commits").await > 0.0);
     lock.rollback().await.unwrap();
-    fixture.until_ended(Duration::from_secs(60)).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     fixture
-        .until("nothing is late", Duration::from_secs(10), async || {
+        .until("nothing is late", WAIT_TIMEOUT, async || {
             metric("antiphon_worker_reader_lag_seconds").await == 0.0
                 && metric("antiphon_worker_reader_lag_entries").await == 0.0
         })
@@ -163,7 +161,7 @@ async fn a_pod_has_few_series_and_lost_partitions_take_theirs() {
         |metrics: &testkit::fleet::Metrics| metrics.series("antiphon_worker_read_sequence").count();
     let worker = &fixture.fleet.workers[0];
     fixture
-        .until("turns are timed, and every partition shows", Duration::from_secs(20), async || {
+        .until("turns are timed, and every partition shows", WAIT_TIMEOUT, async || {
             let metrics = worker.metrics().await.unwrap();
             metrics.sum("antiphon_worker_turn_seconds_count") >= 40.0
                 && metrics.sum("antiphon_worker_first_chunk_seconds_count") >= 40.0
@@ -196,7 +194,7 @@ async fn a_pod_has_few_series_and_lost_partitions_take_theirs() {
     fixture.fleet.workers[added].spawn().unwrap();
     let both = &fixture.fleet.workers;
     fixture
-        .until("two workers share the series", Duration::from_secs(30), async || {
+        .until("two workers share the series", WAIT_TIMEOUT, async || {
             let mut shown = Vec::new();
             for worker in both {
                 shown.push(worker.metrics().await.map_or(0, |metrics| of_partitions(&metrics)));
@@ -224,14 +222,14 @@ async fn worker_holds_10_000_open_messages_and_more_wait() {
     // Each partition reports separately, so for a moment some have deferred chunks before others
     // report theirs.
     fixture
-        .until("the worker is full", Duration::from_secs(60), async || {
+        .until("the worker is full", WAIT_TIMEOUT, async || {
             sum("antiphon_worker_deferred_chunks_total").await > 0.0
                 && sum("antiphon_worker_open_messages").await == OPEN as f64
         })
         .await;
     assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), (0, 0));
     part(1).await;
-    fixture.until_ended(Duration::from_secs(60)).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), ((OPEN + MORE) as i64, 0));
     fixture.audit(vec![]).await;
 }
@@ -248,11 +246,11 @@ async fn at_capacity_new_messages_wait_in_the_stream_and_none_is_lost() {
     }
     let worker = &fixture.fleet.workers[0];
     let open = async || worker.metrics().await.unwrap().sum("antiphon_worker_open_messages");
-    fixture.until("the worker is full", Duration::from_secs(10), async || open().await == 4.0).await;
+    fixture.until("the worker is full", WAIT_TIMEOUT, async || open().await == 4.0).await;
     fixture.send_many("waiting", 40).await;
     let worker = &fixture.fleet.workers[0];
     fixture
-        .until("new ones wait", Duration::from_secs(10), async || {
+        .until("new ones wait", WAIT_TIMEOUT, async || {
             worker.metrics().await.unwrap().sum("antiphon_worker_deferred_chunks_total") > 0.0
         })
         .await;
@@ -262,7 +260,7 @@ async fn at_capacity_new_messages_wait_in_the_stream_and_none_is_lost() {
         let rest = 3..message.chunks.len();
         fixture.send_part(message, rest).await;
     }
-    fixture.until_ended(Duration::from_secs(30)).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     fixture.audit(vec![]).await;
     assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), (44, 0));
 }

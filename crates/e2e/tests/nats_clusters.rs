@@ -12,6 +12,7 @@ use futures_util::StreamExt;
 use model::{PartitionCount, PartitionId, Seq, WorkflowName};
 use serde_json::json;
 use testkit::{
+    WAIT_TIMEOUT,
     api::Api,
     fleet::{Fleet, FleetOptions},
     nats_cluster::NatsCluster,
@@ -32,7 +33,7 @@ const CUT_OFF: Duration = Duration::from_secs(25);
 /// The longest time until a message sent during the isolation is answered: the election, ten
 /// seconds in which no server is changed, and the client's repetitions.
 const ANSWERED: Duration = Duration::from_secs(60);
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = WAIT_TIMEOUT;
 
 /// What a reader has found while it runs.
 #[derive(Debug, Default, Clone, Copy)]

@@ -1,10 +1,11 @@
 //! The first steps of a new user: README's commands and no configuration.
 
-use std::{fs, time::Duration};
+use std::fs;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use testkit::{
+    WAIT_TIMEOUT,
     api::Api,
     db_snapshot::turns,
     fleet::{FleetOptions, WorkflowOptions},
@@ -107,7 +108,7 @@ async fn a_thousand_chats_to_one_model_leave_no_task() {
     let chats = stream::iter(0..CHATS).map(|number| chat(api, number)).buffer_unordered(AT_ONCE);
     chats.try_collect::<Vec<_>>().await.unwrap();
     fixture
-        .until("nothing is left unsent", Duration::from_secs(60), async || {
+        .until("nothing is left unsent", WAIT_TIMEOUT, async || {
             turns::unsettled(&fixture.pool).await.is_ok_and(|left| left == (0, 0))
         })
         .await;

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use devservices::services::Port;
 use serde_json::json;
 use testkit::{
-    db_snapshot,
+    WAIT_TIMEOUT, db_snapshot,
     fleet::{Fleet, Process, READY_LIMIT, binary},
     http,
     services::{NatsServer, PostgresServer},
@@ -20,7 +20,7 @@ use crate::{
     fixture::{Fixture, long, options, pool},
 };
 
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = WAIT_TIMEOUT;
 /// After this time an idle stream sends a heartbeat.
 const QUIET: Duration = Duration::from_secs(15);
 

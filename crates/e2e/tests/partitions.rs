@@ -9,6 +9,7 @@ use std::time::Duration;
 use model::{AgentId, PartitionCount, ThreadId};
 use serde_json::json;
 use testkit::{
+    WAIT_TIMEOUT,
     db_snapshot::{self, turns},
     fleet::{self, Fleet, FleetOptions, Invocation},
     load::PlannedMessage,
@@ -60,7 +61,7 @@ impl Fixture {
         let processes = self.fleet.workers.iter_mut().chain(&mut self.fleet.gateways);
         for process in processes {
             process.terminate();
-            process.ended(Duration::from_secs(30)).await.unwrap();
+            process.ended(WAIT_TIMEOUT).await.unwrap();
         }
     }
 }
@@ -195,7 +196,7 @@ async fn what_is_open_and_queued_goes_on_under_another_number() {
     let changed_at = workflow.last_request().await.unwrap();
     old.workers[1].resume();
     for process in [&mut old.workers[1], &mut old.gateways[0]] {
-        let status = process.ended(Duration::from_secs(20)).await.unwrap();
+        let status = process.ended(WAIT_TIMEOUT).await.unwrap();
         let says = process.log_tail();
         assert!(
             !status.success() && says.contains("antiphon: ") && says.contains("partitions"),

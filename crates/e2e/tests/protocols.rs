@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use serde_json::{Value, json};
-use testkit::{http, sse::Parser};
+use testkit::{WAIT_TIMEOUT, http, sse::Parser};
 
 use crate::{
     api_client::{SOON, alone, said, scripted},
@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Limit for a whole answer.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = WAIT_TIMEOUT;
 
 /// A stream's events until its clean end, as JSON; the protocol's end marker that is no JSON is
 /// left out.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sqlx::PgPool;
 use testkit::{
-    db_snapshot,
+    WAIT_TIMEOUT, db_snapshot,
     fleet::{Fleet, READY_LIMIT},
     host_and_port, http,
     proxy::Proxy,
@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use crate::fixture::{Fixture, options, pool};
 
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = WAIT_TIMEOUT;
 /// The lag that a standby may have.
 const MAX_LAG: Duration = Duration::from_secs(1);
 

@@ -4,6 +4,7 @@
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
 use testkit::{
+    WAIT_TIMEOUT,
     fleet::Fleet,
     link::Link,
     load::PlannedMessage,
@@ -17,7 +18,7 @@ use crate::{
     fixture::{Fixture, options},
 };
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = WAIT_TIMEOUT;
 /// Messages that are open at the cut; a cursor names 64 at most.
 const OPEN: usize = 60;
 /// A subscriber that resumes has all ends within this time.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use testkit::{
+    WAIT_TIMEOUT,
     fleet::{Fleet, READY_LIMIT},
     http,
     load::PlannedMessage,
@@ -12,7 +13,7 @@ use testkit::{
 
 use crate::fixture::{Fixture, LEASE, PARTITIONS, long, options, short};
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = WAIT_TIMEOUT;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_are_released_in_order_and_the_end_follows_the_commit() {

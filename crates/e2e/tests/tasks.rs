@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use testkit::{
+    WAIT_TIMEOUT,
     db_snapshot::{self, turns},
     manual_workflow::ManualWorkflow,
 };
@@ -43,7 +44,7 @@ async fn tasks_of_one_agent_run_in_order_one_at_a_time() {
         if number == 40 {
             let owner = fixture.worker_of("ann").await;
             fixture.fleet.workers[owner].terminate();
-            fixture.fleet.workers[owner].ended(Duration::from_secs(30)).await.unwrap();
+            fixture.fleet.workers[owner].ended(WAIT_TIMEOUT).await.unwrap();
             fixture.fleet.workers[owner].spawn().unwrap();
         }
         assert_eq!(manual_workflow.standing().await.unwrap(), (0, 1), "only task {number} is under way");

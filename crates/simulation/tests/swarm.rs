@@ -6,7 +6,7 @@
 )]
 
 use simulation::checker::Invariant;
-use simulation::{PlantedBug, SeedReport, simulate, swarm};
+use simulation::{Coverage, PlantedBug, SeedReport, simulate, swarm};
 
 const THREADS: usize = 2;
 /// The first seed of this run; without it, the seed follows from the commit.
@@ -27,14 +27,14 @@ fn base() -> u64 {
     u64::from_str_radix(head.get(..9).unwrap_or_default(), 16).map_or(0, |hash| hash * 100_000)
 }
 
-/// Lowers the priority, so that this test uses only processor time that other tests leave. Most of
-/// the other tests have timeouts; this one has none.
+/// Lowers the priority, because other tests wait for events, and this one only computes. At the
+/// lowest priority it got so little of a busy machine that it did not end.
 fn yield_to_others() {
     // Threads that start later inherit the priority. Where `/proc` or `renice` is missing, the
     // priority stays as it is.
     let Ok(thread) = std::fs::read_link("/proc/thread-self") else { return };
     let mut renice = std::process::Command::new("renice");
-    renice.args(["-n", "19", "-p"]).arg(thread.file_name().unwrap_or_default());
+    renice.args(["-n", "5", "-p"]).arg(thread.file_name().unwrap_or_default());
     let _ = renice.output();
 }
 
@@ -118,11 +118,28 @@ fn simulation_20_000_seeds() {
         fail(&failed, base);
     }
     assert_eq!(outcome.seeds, 20_000);
-    let c = outcome.coverage;
-    println!("{c}");
-    // A swarm in which nothing goes wrong proves nothing. Each kind of trouble occurs hundreds of
-    // times, common ones more often.
-    for (seen, least, what) in [
+    let mut coverage = outcome.coverage;
+    // Some kinds of trouble are so rare that 20,000 seeds may lack them by chance.
+    let mut next = base + 20_000;
+    while !lacking(&coverage).is_empty() && next < base + 40_000 {
+        println!("{next}: still without {:?}", lacking(&coverage));
+        let more = swarm(next..next + 2_000, None, THREADS, |_| ());
+        if let Some(failed) = more.failed {
+            fail(&failed, base);
+        }
+        coverage.add(&more.coverage);
+        next += 2_000;
+    }
+    println!("{coverage}");
+    assert_eq!(lacking(&coverage), Vec::<String>::new());
+    // The look-up is the first protection and the key the second; nothing may reach the key.
+    assert_eq!((coverage.key_conflicts, coverage.turn_conflicts), (0, 0));
+}
+
+/// A swarm in which nothing goes wrong proves nothing. Each kind of trouble occurs hundreds of
+/// times, common ones more often; returns what occurred too seldom.
+fn lacking(c: &Coverage) -> Vec<String> {
+    let wanted = [
         (c.commits, 200_000, "commits"),
         (c.takeovers, 20_000, "takeovers"),
         (c.unknown_applied, 5_000, "unknown commits that were applied"),
@@ -239,11 +256,12 @@ fn simulation_20_000_seeds() {
         (c.model_calls, 20_000, "calls of models in the ledger"),
         (c.partial_calls, 500, "calls for answers that did not come to their end"),
         (c.occurrences_skipped, 20, "occurrences that did not take place"),
-    ] {
-        assert!(seen >= least, "{seen} {what}, at least {least} are wanted");
-    }
-    // The look-up is the first protection and the key the second; nothing may reach the key.
-    assert_eq!((c.key_conflicts, c.turn_conflicts), (0, 0));
+    ];
+    wanted
+        .into_iter()
+        .filter(|(seen, least, _)| seen < least)
+        .map(|(seen, least, what)| format!("{seen} {what}, at least {least} are wanted"))
+        .collect()
 }
 
 /// The invariant that must be violated by the planted bug; others may be violated, too.

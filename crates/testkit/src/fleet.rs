@@ -25,7 +25,7 @@ pub use workflow::{WorkflowOptions, WorkflowProgram};
 use process::Program;
 
 /// Limit until a process is ready, on a busy machine.
-pub const READY_LIMIT: Duration = Duration::from_secs(30);
+pub const READY_LIMIT: Duration = crate::WAIT_TIMEOUT;
 
 /// The configuration of a fleet.
 #[derive(Debug, Clone)]
@@ -242,7 +242,7 @@ pub struct Invocation {
 
 /// Runs the binary to its end with this environment.
 pub async fn invoke(arguments: &[&str], env: &[(String, String)]) -> Result<Invocation> {
-    let invocation = invoke_until(arguments, env, tokio::time::sleep(Duration::from_secs(60))).await?;
+    let invocation = invoke_until(arguments, env, tokio::time::sleep(crate::WAIT_TIMEOUT)).await?;
     invocation.with_context(|| format!("antiphon {arguments:?} has not ended after 60 s"))
 }
 

@@ -45,10 +45,17 @@ macro_rules! from_row {
     };
 }
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use async_nats::ServerAddr;
+
+/// How long a test waits for something that must happen. A test that passes does not wait that
+/// long: the limit only ends a test that hangs, on a machine that is busy with others.
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Locks a mutex, and ignores poisoning by a panicked holder.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

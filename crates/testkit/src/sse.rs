@@ -244,8 +244,8 @@ pub struct FollowOptions {
     pub last_event_id: Option<String>,
     /// Do not reconnect after the first connection.
     pub once: bool,
-    /// Pause after each read, for a slow client.
-    pub pause: Duration,
+    /// The client reads only while this is true.
+    pub reads: Option<watch::Receiver<bool>>,
     /// Close each connection after this time and reconnect with the cursor, for an unreliable
     /// client.
     pub hang_up_after: Option<Duration>,
@@ -323,7 +323,7 @@ impl Follower {
 
     /// Waits until the first connection is open, so that nothing published from now on is missed.
     pub async fn opened(&self) -> Result<()> {
-        self.wait(Duration::from_secs(20), |progress| progress.opened > 0).await
+        self.wait(crate::WAIT_TIMEOUT, |progress| progress.opened > 0).await
     }
 
     /// A copy of the records so far.
@@ -414,8 +414,9 @@ impl FollowerTask {
             if let Some(retry_ms) = parser.retry_ms() {
                 self.with_transcript(|transcript| transcript.obey(retry_ms));
             }
-            if !self.options.pause.is_zero() {
-                sleep(self.options.pause).await;
+            if let Some(reads) = &self.options.reads {
+                // If the test has dropped the sender, the client reads on.
+                let _ = reads.clone().wait_for(|reads| *reads).await;
             }
         }
         Ok(StreamEnd::Clean)

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use model::{PartitionCount, PartitionId, Seq, ThreadId};
 
 /// Longer than any wait of a test.
-pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const P0: PartitionId = PartitionId(0);
 
 pub(crate) struct Server {

@@ -19,7 +19,7 @@ use super::{
     scratch::ScratchDir,
 };
 
-const START_LIMIT: Duration = Duration::from_secs(30);
+const START_LIMIT: Duration = Duration::from_secs(60);
 /// The server's own default is three quarters of the free disk, so a test would pass on one machine
 /// and fail on another.
 const MAX_FILE_STORE: u64 = 64 << 30;

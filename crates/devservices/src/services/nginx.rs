@@ -17,7 +17,7 @@ use super::{
     scratch::ScratchDir,
 };
 
-const START_LIMIT: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// One port of the proxy, and its upstream.
 #[derive(Debug, Clone)]

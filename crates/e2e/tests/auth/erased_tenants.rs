@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{Caller, Gate, routes};
+use testkit::WAIT_TIMEOUT;
+
 use crate::fixture::PARTITIONS;
 
 fn subject(thread: &str) -> String {
@@ -71,9 +73,7 @@ async fn tenant_erased_under_load_leaves_nothing() {
     let writers: Vec<_> = [("k1", &by_key), ("k2", &by_key), ("j1", &by_token), ("j2", &by_token)]
         .map(|(name, caller)| tokio::spawn(post(caller.clone(), name, Arc::clone(&stop), Arc::clone(&taken))))
         .into();
-    gate.fixture
-        .until("the clients write", Duration::from_secs(20), async || taken.load(Ordering::Relaxed) > 30)
-        .await;
+    gate.fixture.until("the clients write", WAIT_TIMEOUT, async || taken.load(Ordering::Relaxed) > 30).await;
 
     let receipt = gate.fixture.command("erase --tenant acme --yes --actor ada --wait-seconds 60").await;
     assert_eq!((&receipt["erased"], &receipt["pending"]), (&json!(true), &json!({})), "{receipt}");
@@ -151,9 +151,7 @@ async fn reopened_tenant_begins_with_nothing_of_before() {
     assert_eq!(audit["entries"][0]["action"], json!("reopen_tenant"));
     assert_eq!(gate.run(&["tenants", "reopen-default"]).await.code, Some(1), "it is not marked");
     gate.fixture
-        .until("gateways know of it", Duration::from_secs(10), async || {
-            acme.get("/v1/agents").await.status == 200
-        })
+        .until("gateways know of it", WAIT_TIMEOUT, async || acme.get("/v1/agents").await.status == 200)
         .await;
     acme.talk("t1").await;
     let history: Value = acme.get("/v1/threads/t1/history").await.json().unwrap();
@@ -178,7 +176,7 @@ async fn default_tenant_erases_a_tenant_over_the_api() {
     assert_eq!((status, &own["thread_id"]), (202, &json!("t1")), "{own}");
     let path = format!("/v1/erasures/{}", own["erasure_id"].as_str().unwrap());
     gate.fixture
-        .until("the thread is erased", Duration::from_secs(60), async || {
+        .until("the thread is erased", WAIT_TIMEOUT, async || {
             acme.get(&path).await.json().unwrap()["state"] == json!("done")
         })
         .await;

@@ -3,12 +3,11 @@
 use std::{
     path::Path,
     process::{Command, Output},
-    time::Duration,
 };
 
 use devservices::{services::ScratchDir, tools};
 use testkit::{
-    db_snapshot,
+    WAIT_TIMEOUT, db_snapshot,
     fleet::{READY_LIMIT, binary},
 };
 
@@ -42,10 +41,10 @@ async fn backup_is_restored_by_the_steps_of_the_page() {
     let folder = ScratchDir::new("backup").unwrap();
     let env = fixture.command_env();
     fixture.send_many("before", 10).await;
-    fixture.until_ended(Duration::from_secs(30)).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     run("backup", folder.path(), &env);
     fixture.send_many("after", 10).await;
-    fixture.until_ended(Duration::from_secs(30)).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     let (workers, gateways) = (&mut fixture.fleet.workers, &mut fixture.fleet.gateways);
     for process in workers.iter_mut().chain(gateways) {
         process.kill().await.unwrap();
@@ -55,7 +54,7 @@ async fn backup_is_restored_by_the_steps_of_the_page() {
     fixture.fleet.spawn().unwrap();
     fixture.fleet.ready(READY_LIMIT).await.unwrap();
     let is_whole = async || db_snapshot::ended(&fixture.pool).await.is_ok_and(|ended| ended == (20, 0));
-    fixture.until("what the streams still have is read again", Duration::from_secs(30), is_whole).await;
+    fixture.until("what the streams still have is read again", WAIT_TIMEOUT, is_whole).await;
     run("after", folder.path(), &env);
     fixture.audit(vec![]).await;
 }

@@ -11,6 +11,7 @@ use std::{
 use devservices::{tools, workspace};
 use serde_json::Value;
 use testkit::{
+    WAIT_TIMEOUT,
     fleet::invoke,
     http,
     prometheus::Prometheus,
@@ -25,7 +26,7 @@ use crate::{api_client::scripted, fixture::Fixture};
 const RULES: &str = "chart/antiphon/files/alerts.yaml";
 
 /// Prometheus must start, and scrape twice.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = WAIT_TIMEOUT;
 
 /// The `job` label that the tests' Prometheus gives its targets.
 const JOB: &str = "fleet";

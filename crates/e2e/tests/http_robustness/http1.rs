@@ -5,7 +5,7 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use serde_json::Value;
 use testkit::http::HttpRequest;
-use tokio::time::sleep;
+use tokio::{sync::watch, time::sleep};
 
 use super::*;
 
@@ -288,12 +288,18 @@ async fn a_viewer_that_is_cut_for_its_lag_goes_on_where_it_was() {
     let fixture =
         Fixture::with(|options| scripted(options).with_env("ANTIPHON_SUBSCRIBER_BUFFER_BYTES", 65_536)).await;
     let gateways = fixture.fleet.gateway_addrs();
-    let pause = Duration::from_millis(5);
-    let slow = Follower::start(&gateways, "slow", FollowOptions { pause, ..FollowOptions::default() });
+    let (reading, reads) = watch::channel(true);
+    let options = FollowOptions { reads: Some(reads), ..FollowOptions::default() };
+    let slow = Follower::start(&gateways, "slow", options);
     slow.opened().await.unwrap();
     let quick = fixture.following("slow").await;
+    let cuts = async || {
+        let metrics = fixture.fleet.gateways[0].metrics().await.unwrap();
+        metrics.sum_where("antiphon_gateway_subscribers_aborted_total", "reason", "lag")
+    };
+    reading.send_replace(false);
     let mut sent = 0;
-    while slow.progress().ended == 0 {
+    while cuts().await == 0.0 {
         assert!(sent < 2_000, "it is never cut");
         let (id, text) = (format!("m-{sent}"), "x".repeat(16_000));
         let message = PlannedMessage::of_pieces("slow", &id, &[text]);
@@ -301,10 +307,10 @@ async fn a_viewer_that_is_cut_for_its_lag_goes_on_where_it_was() {
         sent += 1;
         quick.wait(LIMIT, |progress| progress.terminals == sent).await.unwrap();
     }
-    slow.wait(LIMIT * 3, |progress| progress.terminals == sent).await.unwrap();
-    let metrics = fixture.fleet.gateways[0].metrics().await.unwrap();
-    let cuts = metrics.sum_where("antiphon_gateway_subscribers_aborted_total", "reason", "lag");
-    println!("{sent} messages, cut {cuts} times");
+    reading.send_replace(true);
+    slow.wait(LIMIT, |progress| progress.terminals == sent).await.unwrap();
+    println!("{sent} messages, cut {} times", cuts().await);
+    assert!(slow.progress().ended > 0, "it was cut");
     assert_eq!(quick.progress().opened, 1);
     fixture.audit(vec![slow, quick]).await;
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use testkit::http::{self, Response};
 use tokio::time::timeout;
 
-const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Client {
     pub(crate) response: Response,

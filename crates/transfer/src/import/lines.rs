@@ -60,7 +60,7 @@ impl Lines {
         }
         match std::str::from_utf8(line) {
             Ok(line) => Ok(Some(line)),
-            Err(_) => Err(ImportFault::new(self.number, "it is no UTF-8")),
+            Err(_) => Err(ImportFault::new(self.number, "it is not UTF-8 text")),
         }
     }
 }
@@ -101,6 +101,6 @@ mod tests {
         let mut lines = Lines::new(4);
         lines.push(b"ab\n\xff\n");
         assert!(lines.next().is_ok());
-        assert_eq!(lines.next().unwrap_err().to_string(), "line 2: it is no UTF-8");
+        assert_eq!(lines.next().unwrap_err().to_string(), "line 2: it is not UTF-8 text");
     }
 }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use wire::work::TurnRequest;
 use worker::{WorkerConfig, WorkerError};
 
-pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const SOON: Duration = Duration::from_millis(500);
 
 pub(crate) struct Fixture {

@@ -120,7 +120,7 @@ pub fn described() -> Value {
 
 const INTRODUCTION: &str = "\
 A message to a thread opens a turn, which the agent's workflow answers. The answer is streamed as it is produced; when the turn ends, all \
-of it is stored atomically. Agents process their task queues in the same way.\n\n\
+of it is stored atomically.\n\n\
 Ids match `[A-Za-z0-9_-]{1,128}`. Positions are numbers encoded as strings. Errors are `application/problem+json` (RFC 9457) with a \
 machine-readable `code` and `retryable`; protocols with their own error format use that. With `Retry-After` the same request may \
 succeed after that many seconds. Every operation may return the codes of its `default` response; `x-error-codes` lists its others.\n\n\

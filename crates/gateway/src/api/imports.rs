@@ -41,7 +41,7 @@ pub(crate) fn operations() -> Vec<Operation> {
     vec![
         Operation::post("/v1/import", "importThreads", "Import threads into the tenant", create)
             .tag(THREADS)
-            .description("The body is an export. Each thread is imported whole or not at all, and stored ones do not change: a request can be repeated. Refused threads are reported; the last line is `{\"end\": …}`.")
+            .description("The body is an export. Threads are imported whole or not at all, and stored ones do not change: a request can be repeated. Refused threads are reported.")
             .scope(Scope::ImportData)
             .query::<ImportQuery>()
             .actor_header()
@@ -61,7 +61,7 @@ fn empty_export() -> String {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ImportQuery {
-    /// Whether damaged batches are imported unchanged; no context ever shows them.
+    /// Whether damaged batches are imported; no context shows them.
     #[serde(default)]
     keep_invalid: bool,
 }

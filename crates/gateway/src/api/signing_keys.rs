@@ -29,7 +29,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             rotate,
         )
         .tag(KEYS)
-        .description("Signatures of the key before stay valid: tokens of turns for 24 hours, tickets for an hour. `drop_previous` ends them at once, as for a stolen key: turns in progress run again, browsers need new tickets.")
+        .description("Earlier signatures stay valid: turn tokens for 24 hours, tickets for an hour. `drop_previous` ends them at once: turns in progress run again, browsers need new tickets.")
         .scope(Scope::OperateFleet)
         .actor_header()
         .optional_body::<RotateSigningKeyBody>(json!({ "drop_previous": true }))

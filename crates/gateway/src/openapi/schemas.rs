@@ -214,9 +214,8 @@ schema! {
 }
 
 schema! {
-    /// The id of an event, to be sent back unchanged. It
-    /// begins with the position of the last end that the reader has received, so a position alone
-    /// is valid, too. Then follows what the reader has of each open message.
+    /// The id of an event, to be sent back unchanged: the position of the last end that the reader
+    /// has, which is valid alone, and what the reader has of each open message.
     CursorSchema as "CursorText", text(
         concat!(
             r"^[0-9]{1,19}(~[A-Za-z0-9_-]{1,128}\.[0-9]{1,10}\.[0-9]{1,10}\.[0-9]{1,19}",

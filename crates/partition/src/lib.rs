@@ -9,7 +9,6 @@
 //! uses neither NATS nor SQL nor a clock.
 
 mod action;
-pub mod bisect;
 mod chunk_times;
 mod commit;
 mod committing;
@@ -18,6 +17,7 @@ mod effects;
 mod followers;
 mod frames;
 mod halves;
+pub mod isolate;
 mod late_runs;
 mod limits;
 mod look_ups;

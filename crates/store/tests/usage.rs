@@ -39,7 +39,9 @@ async fn calls_are_written_with_their_commit_and_once() {
     let owner = Owner::new(&store, "a").await;
     let mut commit = owner.empty();
     let counted = ModelCall { cached_tokens: Some(5), reasoning_tokens: Some(0), ..call("m", 7, 3) };
-    commit.usage = vec![used("t", "x", 0, counted), used("t", "x", 1, ModelCall::default())];
+    // The same call twice in one commit: the first one counts.
+    let again = used("t", "x", 0, call("other", 99, 99));
+    commit.usage = vec![used("t", "x", 0, counted), used("t", "x", 1, ModelCall::default()), again];
     assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
     let written = [
         r#"{"call":0,"agent_id":"helper","kind":"follow_up","model":"m","input_tokens":7,"output_tokens":3,"cached_tokens":5,"reasoning_tokens":0,"is_partial":false,"finish_reason":"length"}"#,

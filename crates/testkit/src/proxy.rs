@@ -33,8 +33,9 @@ use tokio::{
 use crate::locked;
 use frames::{PgMessage, StatementWatch};
 
-/// Markers of the statement that commits: a comment, or the first words of the statement.
-pub const COMMIT_MARKERS: [&str; 2] = ["/* antiphon:commit */", "WITH fence AS MATERIALIZED"];
+/// First words of the statement that commits, and of one that saves. Earlier versions began commits
+/// with the second.
+pub const COMMIT_MARKERS: [&str; 2] = ["WITH commit_rows AS", "WITH fence AS MATERIALIZED"];
 
 /// Where a connection is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

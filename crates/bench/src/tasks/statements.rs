@@ -8,7 +8,7 @@ use sqlx::{Connection as _, PgConnection};
 use super::{super::table::Row, environment::TaskEnvironment, options::TaskBenchOptions, peer::Peer};
 
 const COUNTED: &str = "SELECT CASE \
-        WHEN query ILIKE '%with fence as materialized%' THEN 'commit' \
+        WHEN query ILIKE '%with commit_rows as%' THEN 'commit' \
         WHEN query ~* '^\\s*(begin|commit|rollback|start|savepoint|release)' THEN 'control' \
         WHEN query ~* 'agent_settings as s' AND query ~* 'unnest' AND query !~* 'is_known' THEN 'settings' \
         WHEN query ~* 'select \\* from messages as m' THEN 'history' \

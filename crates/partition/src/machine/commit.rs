@@ -9,9 +9,9 @@ use model::{
 
 use super::Partition;
 use crate::action::{Action, MachineReport, MessageEnded};
-use crate::bisect::withhold;
 use crate::commit::Commit;
 use crate::committing::{EndedInput, InFlight, InFlightCommit, refused_size};
+use crate::isolate::withhold;
 use crate::messages::Slot;
 use crate::open::OpenMessage;
 use crate::timers::TimerWrite;

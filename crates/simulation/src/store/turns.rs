@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{AgentId, CommandId, MessageKey, Position, QueuedTask, Task, TaskId, ThreadId, TimerId, TurnId};
 use partition::{
     AgentWrite, AuditWrite, BackoffChange, CommandKey, CommandVerdict, Commit, FailedTask, FailedTurn,
-    OpenTurn, OutboxBatch, Outgoing, SavedAgent, TaskChange, TimerEnd, TimerWrite, TurnStatus,
+    OpenTurn, OutboxBatch, Outgoing, SavedAgent, TimerEnd, TimerWrite, TurnStatus,
 };
 
 use super::timer_rows::TimerRow;
@@ -277,28 +277,24 @@ impl Tables {
 
     fn apply_changes(&mut self, commit: &Commit, happened: &mut Vec<TransitionKind>) {
         for change in &commit.task_changes {
-            match change {
-                TaskChange::Requeue { agent, from, to } => {
-                    let Some(task) = self.tasks.remove(&(agent.clone(), from.get())) else { continue };
-                    self.failed_tasks.remove(&(agent.clone(), from.get()));
-                    if let Some(id) = self.task_ids.get_mut(&(agent.clone(), task.id.clone())) {
-                        id.0 = to.get();
-                    }
-                    self.tasks.insert((agent.clone(), to.get()), task);
-                    let (from, to) = (from.get(), to.get());
-                    happened.push(TransitionKind::Requeued { agent: agent.clone(), from, to });
-                }
-                TaskChange::Remove { agent, position } => {
-                    let position = position.get();
-                    self.tasks.remove(&(agent.clone(), position));
-                    self.failed_tasks.remove(&(agent.clone(), position));
-                    happened.push(TransitionKind::Removed { agent: agent.clone(), position });
-                }
-                TaskChange::Edit { agent, position, edit } => {
-                    let Some(task) = self.tasks.get_mut(&(agent.clone(), position.get())) else { continue };
-                    task.edit(edit);
-                }
+            let (agent, stored) = (&change.agent, change.stored.get());
+            let Some(mut task) = self.tasks.remove(&(agent.clone(), stored)) else { continue };
+            task.edit(&change.edit);
+            if change.position != Some(change.stored) {
+                self.failed_tasks.remove(&(agent.clone(), stored));
             }
+            let Some(position) = change.position.map(Position::get) else {
+                happened.push(TransitionKind::Removed { agent: agent.clone(), position: stored });
+                continue;
+            };
+            if position != stored {
+                if let Some(id) = self.task_ids.get_mut(&(agent.clone(), task.id.clone())) {
+                    id.0 = position;
+                }
+                let agent = agent.clone();
+                happened.push(TransitionKind::Requeued { agent, from: stored, to: position });
+            }
+            self.tasks.insert((agent.clone(), position), task);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use model::{MessageKey, PartitionId, TurnId};
-use partition::bisect::{CommitPart, CommitParts};
+use partition::isolate::{CommitPart, CommitParts};
 use partition::{Commit, Input, Lookup, Save};
 
 use super::World;

@@ -122,7 +122,7 @@ impl World {
         let refused: Vec<TurnId> = refused.into_iter().map(|(turn, _)| turn).collect();
         // A refused follow-up has no visible end.
         session.promises.silent.retain(|(turn, _), _| !(is_follow_up(turn) && refused.contains(turn)));
-        partition::bisect::apply_refusals(&mut actions, &[], &refused);
+        partition::isolate::apply_refusals(&mut actions, &[], &refused);
         if bug == Some(PlantedBug::NeverWithdrawn) {
             actions.retain(|action| !matches!(action, Action::Abandon { .. }));
         }

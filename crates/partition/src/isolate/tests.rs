@@ -1,4 +1,6 @@
-use crate::{AgentWrite, ArmedTimer, BackoffChange, FailedTask, FailedTurn, TurnEnded, UsageWrite};
+use crate::{
+    AgentWrite, ArmedTimer, AuditWrite, BackoffChange, FailedTask, FailedTurn, TurnEnded, UsageWrite,
+};
 use model::{
     AgentId, BatchType, CommandId, ControlKind, FollowedTurn, Metadata, PartitionId, Placement, QueuedTask,
     Role, Task, TaskId, TaskKind, TaskOrigin, ThreadId, TimerId, Timestamp, TurnOpened, TurnOrigin,
@@ -271,7 +273,8 @@ fn one_refused_turn_leaves_the_other_as_it_is() {
     parts.wrote(second);
     let rest = parts.rest();
     assert_eq!(rest.agents.len(), 1);
-    assert_eq!(rest.failed_tasks.len(), 2);
+    let mark_of_the_other = mark(&AgentId::parse("a").unwrap(), 5, "dropped");
+    assert_eq!(rest.failed_tasks, [mark_of_the_other], "a mark is written once, with its turn");
     let outgoing = &rest.outbox.as_ref().unwrap().outgoing;
     assert_eq!(outgoing[1], ended(&task, &agent.thread()));
     assert_eq!(parts.refused, [(input, "no".to_owned())]);

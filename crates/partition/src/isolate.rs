@@ -17,15 +17,12 @@ use serde_json::json;
 
 use crate::action::Action;
 use crate::commit::Commit;
+use crate::commit::single::Single;
 use crate::timers::{TimerEnd, TimerWrite};
 use crate::types::{
-    AgentWrite, AuditWrite, Fallback, OutboxBatch, Outgoing, TaskWrite, TurnStatus, TurnWrite, UsageWrite,
+    AgentWrite, Fallback, OutboxBatch, Outgoing, TaskWrite, TurnStatus, TurnWrite, UsageWrite,
 };
 
-/// Equal to [`model::ControlKind::name`].
-const STOP_TURN: &str = "stop_turn";
-/// Names of commands that change an agent's own row.
-const OF_AGENTS: [&str; 3] = ["pause", "resume", "clear_backoff"];
 /// Code of a turn or task that the store refuses.
 const UNSTORABLE: &str = "rejected_by_database";
 
@@ -69,6 +66,24 @@ impl CommitPart {
         };
         first.map(|message| message.placement.position)
     }
+
+    /// The write of the agent, for a task's turn.
+    fn queue<'a>(&self, commit: &'a Commit) -> Option<&'a AgentWrite> {
+        match self {
+            Self::Turn(turn) => commit.agents.get(turn.agent?),
+            Self::Message(_) | Self::Task(_) | Self::Usage(_) => None,
+        }
+    }
+
+    /// Selects the rows that belong to the part. A task or call needs no other: it is recognized
+    /// when it is decided again.
+    fn single<'a>(&'a self, queue: Option<&'a AgentWrite>) -> Option<Single<'a>> {
+        match self {
+            Self::Message(message) => Some(Single::Message(&message.key)),
+            Self::Turn(turn) => Some(Single::Turn(&turn.turn, queue)),
+            Self::Task(_) | Self::Usage(_) => None,
+        }
+    }
 }
 
 impl CommitParts {
@@ -110,30 +125,17 @@ impl CommitParts {
     /// part, because the part will later be found done.
     pub fn alone(&self, part: &CommitPart) -> Commit {
         let rest = &self.rest;
-        let mut alone = Commit::empty(rest.partition, rest.epoch, Seq(0), rest.position_high_water);
+        let mut alone = match part.single(part.queue(rest)) {
+            Some(single) => rest.rows_with(single),
+            None => Commit::empty(rest.partition, rest.epoch, Seq(0), rest.position_high_water),
+        };
         match part {
-            CommitPart::Message(message) => {
-                // The message's saved chunks would become a message again if the rest were never
-                // written.
-                alone.ended_spills = keep(&rest.ended_spills, |key| *key == message.key);
-                alone.messages.push(message.clone());
-            }
-            // A task or call needs nothing else: it is recognized when it is decided again.
+            CommitPart::Message(message) => alone.messages.push(message.clone()),
             CommitPart::Task(task) => alone.tasks.push(task.clone()),
             CommitPart::Usage(usage) => alone.usage.push(usage.clone()),
             CommitPart::Turn(turn) => {
-                let write = turn.agent.and_then(|index| rest.agents.get(index));
+                let write = part.queue(rest);
                 alone.agents.extend(write.cloned());
-                // Tasks behind the turn's own that operators have dropped are left out: they are
-                // written with their audit rows.
-                alone.failed_tasks = keep(&rest.failed_tasks, |failed| {
-                    write.is_some_and(|write| write.agent == failed.agent && failed.position <= write.head)
-                });
-                alone.ended_turns = keep(&rest.ended_turns, |(_, ended)| *ended == turn.turn);
-                alone.ended_spills = keep(&rest.ended_spills, |key| answers(key, &turn.turn));
-                alone.audit = keep(&rest.audit, |audit| is_done_with(audit, &turn.turn, write));
-                alone.timers = keep(&rest.timers, |timer| timer.armed_by() == Some(&turn.turn));
-                alone.usage = keep(&rest.usage, |usage| usage.turn == turn.turn);
                 alone.outbox = own_batch(turn, rest);
                 alone.turns.push(TurnWrite { agent: write.map(|_| 0), ..turn.clone() });
             }
@@ -144,14 +146,14 @@ impl CommitParts {
     /// Notes that the part has been written.
     pub fn wrote(&mut self, part: CommitPart) {
         // Tasks and calls were removed from the rest before they were tried.
+        let queue = part.queue(&self.rest).cloned();
+        if let Some(single) = part.single(queue.as_ref()) {
+            self.rest.remove_with(single);
+        }
         if let CommitPart::Turn(turn) = part {
-            self.rest.timers.retain(|timer| timer.armed_by() != Some(&turn.turn));
-            self.rest.usage.retain(|usage| usage.turn != turn.turn);
             // The turn's own outbox batch is deleted: the batch that is written with the rest
             // contains it.
             self.rest.sent.extend(own_batch(&turn, &self.rest).map(|batch| batch.id));
-            let write = turn.agent.and_then(|index| self.rest.agents.get(index));
-            self.rest.audit.retain(|audit| !is_done_with(audit, &turn.turn, write));
             self.written.extend(turn.agent);
         }
     }
@@ -198,7 +200,6 @@ impl CommitParts {
         match on_refusal {
             Fallback::Turn(mut failed) => {
                 (failed.code, failed.text) = (UNSTORABLE.to_owned(), text);
-                rest.failed_turns.retain(|other| other.opened.turn != failed.opened.turn);
                 rest.fail_turn(*failed);
             }
             Fallback::FollowUp(id) => {
@@ -207,11 +208,9 @@ impl CommitParts {
             }
             Fallback::Task(mut failed) => {
                 (failed.code, failed.text) = (UNSTORABLE.to_owned(), text);
-                // A stopped task already has a failure mark, and one statement can write a row only
-                // once.
-                let same = (failed.agent.clone(), failed.position);
-                rest.failed_tasks.retain(|other| (&other.agent, other.position) != (&same.0, same.1));
-                rest.failed_tasks.push(failed);
+                // A stopped task already has a failure mark.
+                rest.failed_tasks.retain(|other| !other.is_of(&failed.agent, failed.position));
+                rest.fail_task(failed);
             }
         }
     }
@@ -299,7 +298,8 @@ pub(crate) fn withhold(batch: &mut OutboxBatch, turn: &TurnId) {
 /// no other batch has.
 fn own_batch(turn: &TurnWrite, commit: &Commit) -> Option<OutboxBatch> {
     let id: Position = turn.messages.first()?.placement.position;
-    let outgoing = keep(&commit.outbox.as_ref()?.outgoing, |outgoing| is_of(outgoing, &turn.turn));
+    let all = &commit.outbox.as_ref()?.outgoing;
+    let outgoing: Vec<Outgoing> = all.iter().filter(|it| is_of(it, &turn.turn)).cloned().collect();
     (!outgoing.is_empty()).then_some(OutboxBatch { id, outgoing })
 }
 
@@ -311,21 +311,6 @@ fn is_of(outgoing: &Outgoing, turn: &TurnId) -> bool {
         Outgoing::Task(task) => task.origin.turn() == Some(turn),
         Outgoing::Pause(pause) => pause.turn == *turn,
     }
-}
-
-/// Whether the audit row concerns the turn or its agent's write: they must be written together.
-fn is_done_with(audit: &AuditWrite, turn: &TurnId, write: Option<&AgentWrite>) -> bool {
-    let is_of_turn = audit.action == STOP_TURN && audit.target.as_deref() == Some(turn.as_str());
-    let is_of_agent = write.is_some_and(|write| write.agent == audit.subject);
-    is_of_turn || (is_of_agent && OF_AGENTS.contains(&audit.action.as_str()))
-}
-
-fn answers(key: &MessageKey, turn: &TurnId) -> bool {
-    TurnId::of_answer(&key.message).is_some_and(|(of, _)| of == *turn)
-}
-
-fn keep<T: Clone>(all: &[T], wanted: impl Fn(&T) -> bool) -> Vec<T> {
-    all.iter().filter(|one| wanted(one)).cloned().collect()
 }
 
 /// The task in the form in which clients send it, so that it can be replayed.

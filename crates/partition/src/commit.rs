@@ -7,97 +7,145 @@ use model::{
     ThreadId, TimerKind, Timestamp, TokenKeys, TurnId,
 };
 
+use self::single::Single;
 use crate::timers::{TimerPage, TimerWrite};
 use crate::types::{
     AgentWrite, AuditWrite, FailedTask, FailedTurn, OpenTurn, OutboxBatch, SavedAgent, TaskChange, TaskWrite,
     TurnWrite, UsageWrite,
 };
 
-/// Everything that one partition writes in one transaction, under the epoch of its lease.
-///
-/// A commit is stored in one call, and its decisions can be tested without a database. Applying a
-/// commit twice equals applying it once: messages and dead letters have unique keys, and all other
-/// values are absolute.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Commit {
-    pub partition: PartitionId,
-    /// Epoch under which it was decided; the store refuses it under any other.
-    pub epoch: u64,
+pub(crate) mod single;
+
+/// Defines [`Commit`] from the list of its rows. `weight` is how many finished inputs a row counts
+/// as, and `size` its approximate size in bytes; without them, a row does not count. `with` selects
+/// the rows that are written together with a message or turn, when it is written alone.
+macro_rules! commit_of_rows {
+    ($(
+        $(#[$doc:meta])*
+        $rows:ident: $list:ty $(, weight $weight:literal)? $(, size $size:expr)? $(, with $with:expr)?;
+    )+) => {
+        /// Everything that one partition writes in one transaction, under the epoch of its lease.
+        ///
+        /// A commit is stored in one call, and its decisions can be tested without a database.
+        /// Applying a commit twice equals applying it once: messages and dead letters have unique
+        /// keys, and all other values are absolute.
+        ///
+        /// Of each stored row a commit has at most one change, because the parts of the statement
+        /// do not see each other's rows. The methods that add rows combine changes of the same row.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct Commit {
+            pub partition: PartitionId,
+            /// Epoch under which it was decided; the store refuses it under any other.
+            pub epoch: u64,
+            $($(#[$doc])* pub $rows: $list,)+
+            /// Nothing up to this sequence is needed again once the commit is applied.
+            pub checkpoint: Seq,
+            /// Highest millisecond used in a position; the next owner starts above it.
+            pub position_high_water: Timestamp,
+        }
+
+        impl Commit {
+            /// A commit that writes only the checkpoint.
+            pub fn empty(
+                partition: PartitionId,
+                epoch: u64,
+                checkpoint: Seq,
+                position_high_water: Timestamp,
+            ) -> Self {
+                Self {
+                    partition,
+                    epoch,
+                    $($rows: Default::default(),)+
+                    checkpoint,
+                    position_high_water,
+                }
+            }
+
+            /// Number of finished inputs, which decides whether the commit is full.
+            pub fn weight(&self) -> usize {
+                0 $($(+ $weight * self.$rows.iter().len())?)+
+            }
+
+            /// True if there is nothing to write except the checkpoint.
+            pub fn is_empty(&self) -> bool {
+                true $(&& self.$rows.iter().next().is_none())+
+            }
+
+            /// Approximate size of the written data in bytes.
+            pub fn size(&self) -> usize {
+                0 $($(+ self.$rows.iter().map($size).sum::<usize>())?)+
+            }
+
+            /// A commit of the rows that must be written together with this message or turn. It
+            /// does not move the checkpoint.
+            pub(crate) fn rows_with(&self, single: Single<'_>) -> Self {
+                let mut rows = Self::empty(self.partition, self.epoch, Seq(0), self.position_high_water);
+                $($(rows.$rows.extend(self.$rows.iter().filter(|row| $with(single, row)).cloned());)?)+
+                rows
+            }
+
+            /// Removes the rows that were written together with this message or turn.
+            pub(crate) fn remove_with(&mut self, single: Single<'_>) {
+                $($(self.$rows.retain(|row| !$with(single, row));)?)+
+            }
+        }
+    };
+}
+
+commit_of_rows! {
     /// Complete messages in the order of their positions.
-    pub messages: Vec<Message>,
+    messages: Vec<Message>, weight 1, size Message::size;
     /// Inputs given up on.
-    pub dead_letters: Vec<DeadLetter>,
+    dead_letters: Vec<DeadLetter>, weight 1, size DeadLetter::size;
     /// Failed messages, for clients that connect later. Every end that was sent to clients is
     /// either a row here or a message.
-    pub failed_messages: Vec<FailedMessage>,
+    failed_messages: Vec<FailedMessage>;
     /// Saved messages that end with this commit; their saved chunks are deleted.
-    pub ended_spills: Vec<MessageKey>,
-    pub turns: Vec<TurnWrite>,
+    ended_spills: Vec<MessageKey>, with Single::ends;
+    /// Turns that have finished, with their messages.
+    turns: Vec<TurnWrite>, weight 1, size |turn| turn.messages.iter().map(Message::size).sum::<usize>();
     /// Model calls of the ended turns.
-    pub usage: Vec<UsageWrite>,
+    usage: Vec<UsageWrite>, with Single::uses;
     /// Queues of agents, at most one item per agent.
-    pub agents: Vec<AgentWrite>,
+    agents: Vec<AgentWrite>, weight 1;
     /// Tasks that enter queues.
-    pub tasks: Vec<TaskWrite>,
+    tasks: Vec<TaskWrite>, weight 1, size |task| task.queued.task.size(), with Single::continues;
     /// Tasks marked failed.
-    pub failed_tasks: Vec<FailedTask>,
-    /// Changes of stored tasks by operators.
-    pub task_changes: Vec<TaskChange>,
-    /// Failed turns; an existing row is replaced.
-    pub failed_turns: Vec<FailedTurn>,
+    failed_tasks: Vec<FailedTask>, with Single::marks;
+    /// Changes of stored tasks by operators, at most one per task.
+    task_changes: Vec<TaskChange>;
+    /// Failed turns; an existing row is replaced. One that is also dropped is not written: it has
+    /// failed, and nothing of it is kept.
+    failed_turns: Vec<FailedTurn>, size |failed| failed.opened.size();
     /// Failed turns dropped by a command.
-    pub dropped_turns: Vec<(ThreadId, TurnId)>,
+    dropped_turns: Vec<(ThreadId, TurnId)>;
     /// Saved inputs that have ended.
-    pub ended_turns: Vec<(ThreadId, TurnId)>,
-    pub audit: Vec<AuditWrite>,
+    ended_turns: Vec<(ThreadId, TurnId)>, with Single::ends_turn;
+    /// Acts of operators and clients.
+    audit: Vec<AuditWrite>, with Single::is_acted_on;
     /// Timers that are set, fired or ended.
-    pub timers: Vec<TimerWrite>,
+    timers: Vec<TimerWrite>, with Single::arms;
+    /// Inputs that the commit itself opens: continuations and follow-ups.
+    opened: Vec<OpenTurn>, size |open| open.opened.size(), with Single::opens;
     /// Published after this commit.
-    pub outbox: Option<OutboxBatch>,
+    outbox: Option<OutboxBatch>;
     /// Outbox batches that have been published.
-    pub sent: Vec<Position>,
-    /// Nothing up to this sequence is needed again once the commit is applied.
-    pub checkpoint: Seq,
-    /// Highest millisecond used in a position; the next owner starts above it.
-    pub position_high_water: Timestamp,
+    sent: Vec<Position>;
 }
 
 impl Commit {
-    /// A commit that writes only the checkpoint.
-    pub fn empty(
-        partition: PartitionId,
-        epoch: u64,
-        checkpoint: Seq,
-        position_high_water: Timestamp,
-    ) -> Self {
-        Self {
-            partition,
-            epoch,
-            messages: Vec::new(),
-            dead_letters: Vec::new(),
-            failed_messages: Vec::new(),
-            ended_spills: Vec::new(),
-            turns: Vec::new(),
-            usage: Vec::new(),
-            agents: Vec::new(),
-            tasks: Vec::new(),
-            failed_tasks: Vec::new(),
-            task_changes: Vec::new(),
-            failed_turns: Vec::new(),
-            dropped_turns: Vec::new(),
-            ended_turns: Vec::new(),
-            audit: Vec::new(),
-            timers: Vec::new(),
-            outbox: None,
-            sent: Vec::new(),
-            checkpoint,
-            position_high_water,
+    /// Adds a finished turn. An earlier failure of the same turn is not written any more.
+    pub fn add_turn(&mut self, write: TurnWrite) {
+        if let Some(thread) = &write.ends_failed {
+            self.failed_turns.retain(|failed| !failed.is_of(thread, &write.turn));
         }
+        self.turns.push(write);
     }
 
-    /// Adds a failed turn. If its input came from a person, follow-ups to earlier answers in the
-    /// thread are dropped from this commit.
-    pub(crate) fn fail_turn(&mut self, failed: FailedTurn) {
+    /// Adds a failed turn, which replaces an earlier failure of the same turn. It is left out if
+    /// its retry has succeeded. If its input came from a person, follow-ups to earlier answers in
+    /// the thread are dropped from this commit.
+    pub fn fail_turn(&mut self, failed: FailedTurn) {
         if !failed.opened.origin.is_synthetic() {
             let is_before = |write: &TimerWrite| {
                 matches!(write, TimerWrite::Arm(armed) if armed.id.kind() == TimerKind::FollowUp
@@ -105,41 +153,54 @@ impl Commit {
             };
             self.timers.retain(|write| !is_before(write));
         }
-        self.failed_turns.push(failed);
+        let (thread, turn) = (&failed.opened.thread, &failed.opened.turn);
+        self.failed_turns.retain(|other| !other.is_of(thread, turn));
+        let is_ended = |write: &TurnWrite| write.turn == *turn && write.ends_failed.as_ref() == Some(thread);
+        if !self.turns.iter().any(is_ended) {
+            self.failed_turns.push(failed);
+        }
     }
 
-    /// Number of finished inputs, which decides whether the commit is full.
-    pub fn weight(&self) -> usize {
-        self.messages.len()
-            + self.dead_letters.len()
-            + self.turns.len()
-            + self.tasks.len()
-            + self.agents.len()
+    /// True if a command drops the turn, also one that fails in this commit.
+    pub fn drops(&self, failed: &FailedTurn) -> bool {
+        self.dropped_turns.iter().any(|(thread, turn)| failed.is_of(thread, turn))
     }
 
-    /// True if there is nothing to write except the checkpoint.
-    pub fn is_empty(&self) -> bool {
-        self.weight() == 0
-            && self.failed_messages.is_empty()
-            && self.failed_tasks.is_empty()
-            && self.task_changes.is_empty()
-            && self.failed_turns.is_empty()
-            && self.dropped_turns.is_empty()
-            && self.ended_turns.is_empty()
-            && self.audit.is_empty()
-            && self.timers.is_empty()
-            && self.usage.is_empty()
-            && self.outbox.is_none()
-            && self.sent.is_empty()
+    /// Adds a task that enters its queue. A second task with the same id is the same command.
+    pub fn add_task(&mut self, write: TaskWrite) {
+        let task = &write.queued.task;
+        let is_it =
+            |known: &TaskWrite| known.queued.task.id == task.id && known.queued.task.agent == task.agent;
+        if !self.tasks.iter().any(is_it) {
+            self.tasks.push(write);
+        }
     }
 
-    /// Approximate size of the written data in bytes.
-    pub fn size(&self) -> usize {
-        self.messages.iter().map(Message::size).sum::<usize>()
-            + self.dead_letters.iter().map(DeadLetter::size).sum::<usize>()
-            + self.turns.iter().flat_map(|turn| &turn.messages).map(Message::size).sum::<usize>()
-            + self.tasks.iter().map(|task| task.queued.task.size()).sum::<usize>()
-            + self.failed_turns.iter().map(|failed| failed.opened.size()).sum::<usize>()
+    /// Adds the failure mark of a task. The first mark of a task stays. A mark is left out if an
+    /// operator has moved or deleted the task since.
+    pub fn fail_task(&mut self, mark: FailedTask) {
+        let is_known = self.failed_tasks.iter().any(|other| other.is_of(&mark.agent, mark.position));
+        if !is_known && !self.task_changes.iter().any(|change| change.lifts(&mark)) {
+            self.failed_tasks.push(mark);
+        }
+    }
+
+    /// Adds a change of a stored task. Changes of the same task are combined, and a mark that the
+    /// change lifts is not written.
+    pub fn change_task(&mut self, change: TaskChange) {
+        self.failed_tasks.retain(|mark| !change.lifts(mark));
+        match self.task_changes.iter_mut().find(|known| known.is_of(&change)) {
+            Some(known) => known.then(change),
+            None => self.task_changes.push(change),
+        }
+    }
+
+    /// Adds a model call. A second call with the same number is the same call.
+    pub fn add_usage(&mut self, used: UsageWrite) {
+        let is_it = |known: &UsageWrite| known.number == used.number && known.answer == used.answer;
+        if !self.usage.iter().any(is_it) {
+            self.usage.push(used);
+        }
     }
 }
 
@@ -272,3 +333,6 @@ pub enum Lookup {
     /// The store permanently refuses the look-up. The message fails.
     Refused,
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,6 @@
 //! uses neither NATS nor SQL nor a clock.
 
 mod action;
-pub mod bisect;
 mod chunk_times;
 mod commit;
 mod committing;
@@ -18,6 +17,7 @@ mod effects;
 mod followers;
 mod frames;
 mod halves;
+pub mod isolate;
 mod late_runs;
 mod limits;
 mod look_ups;
@@ -62,8 +62,8 @@ pub use timers::{
 };
 pub use types::{
     AgentWrite, AuditWrite, BackoffChange, CommandKey, CommandVerdict, FailedTask, FailedTurn, Fallback,
-    NotNow, OpenTurn, OutboxBatch, Outgoing, Pause, RawPayload, SavedAgent, Start, Started, StatusQuery,
-    StatusReply, TaskChange, TaskDelay, TaskWrite, TurnCause, TurnEnded, TurnRules, TurnStatus, TurnWrite,
-    UsageWrite,
+    NewWork, NotNow, OpenTurn, OutboxBatch, Outgoing, Pause, RawPayload, SavedAgent, Start, Started,
+    StatusQuery, StatusReply, TaskChange, TaskDelay, TaskWrite, TurnCause, TurnEnded, TurnRules, TurnStatus,
+    TurnWrite, UsageWrite,
 };
 pub use wait_counts::WaitCounts;

@@ -252,6 +252,12 @@ pub struct FailedTask {
     pub text: String,
 }
 
+impl FailedTask {
+    pub(crate) fn is_of(&self, agent: &AgentId, position: Position) -> bool {
+        self.agent == *agent && self.position == position
+    }
+}
+
 /// A failed turn with its input. Nothing of it is in the history; it can be retried.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedTurn {
@@ -264,6 +270,12 @@ pub struct FailedTurn {
     pub is_retryable: bool,
     /// Text of the answer received before the failure; empty when none had come.
     pub partial: String,
+}
+
+impl FailedTurn {
+    pub(crate) fn is_of(&self, thread: &ThreadId, turn: &TurnId) -> bool {
+        self.opened.turn == *turn && self.opened.thread == *thread
+    }
 }
 
 /// One finished turn. Its messages are written together with the rest of the commit or not at all.
@@ -333,21 +345,56 @@ pub struct TaskWrite {
     pub digest: u64,
 }
 
-/// Change of a stored task.
+/// All changes of one stored task by operators.
 #[derive(Debug, Clone, PartialEq)]
-pub enum TaskChange {
-    /// The failed task gets a new position, and its failure mark is deleted.
-    Requeue { agent: AgentId, from: Position, to: Position },
-    /// A failed task is deleted.
-    Remove { agent: AgentId, position: Position },
-    /// The task gets another payload. Its digest stays, so that the original command is still
+pub struct TaskChange {
+    pub agent: AgentId,
+    /// The position at which the task is stored.
+    pub stored: Position,
+    /// The new position, or the stored one; `None`: the task is deleted. A task that is moved or
+    /// deleted loses its failure mark.
+    pub position: Option<Position>,
+    /// The changed fields. The task's digest stays, so that the original command is still
     /// recognized as this task if it is sent again.
-    Edit {
-        agent: AgentId,
-        position: Position,
-        /// The changed fields.
-        edit: TaskEdit,
-    },
+    pub edit: TaskEdit,
+}
+
+impl TaskChange {
+    /// A failed task gets a new position.
+    pub fn requeue(agent: AgentId, from: Position, to: Position) -> Self {
+        Self { agent, stored: from, position: Some(to), edit: TaskEdit::default() }
+    }
+
+    /// A failed task is deleted.
+    pub fn remove(agent: AgentId, position: Position) -> Self {
+        Self { agent, stored: position, position: None, edit: TaskEdit::default() }
+    }
+
+    /// A task gets another payload.
+    pub fn edit(agent: AgentId, position: Position, edit: TaskEdit) -> Self {
+        Self { agent, stored: position, position: Some(position), edit }
+    }
+
+    /// True if both change the same task. Two acts that were checked together both name the task by
+    /// the position that it had then.
+    pub(crate) fn is_of(&self, later: &Self) -> bool {
+        self.agent == later.agent && (self.stored == later.stored || self.position == Some(later.stored))
+    }
+
+    /// True if the change deletes this mark. Only failed tasks are moved or deleted.
+    pub(crate) fn lifts(&self, mark: &FailedTask) -> bool {
+        mark.is_of(&self.agent, self.stored) && self.position != Some(self.stored)
+    }
+
+    /// Adds a later change of the same task. A task that was deleted stays deleted.
+    pub(crate) fn then(&mut self, later: Self) {
+        if later.position != Some(later.stored) {
+            self.position = self.position.and(later.position);
+        }
+        let TaskEdit { content, metadata } = later.edit;
+        self.edit.content = content.or(self.edit.content.take());
+        self.edit.metadata = metadata.or(self.edit.metadata.take());
+    }
 }
 
 /// An audit row of a control command.
@@ -378,13 +425,30 @@ pub struct OpenTurn {
     pub age_ms: i64,
 }
 
+/// Work that a commit adds to its own partition. It begins when the commit is applied.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NewWork {
+    /// The input of a continuation or of a follow-up.
+    Turn(Box<TurnOpened>),
+    /// A task for an agent of the partition.
+    Task(Task),
+}
+
+impl NewWork {
+    /// Key by which a command that asks for the same is recognized.
+    pub(crate) fn key(&self) -> CommandKey {
+        match self {
+            Self::Turn(opened) => CommandKey::Turn(opened.thread.clone(), opened.turn.clone(), opened.run),
+            Self::Task(task) => CommandKey::Task(task.agent.clone(), task.id.clone(), None),
+        }
+    }
+}
+
 /// Something published once after the commit: an entry of an outbox batch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outgoing {
     /// A task for an agent, which may live in another partition.
     Task(Task),
-    /// Next input of a batch that continues, in the same thread.
-    TurnOpened(Box<TurnOpened>),
     /// End of a turn, for integrators, on `turns.<thread>`.
     TurnEnded(TurnEnded),
     /// Pause of an agent, which may live in another partition.

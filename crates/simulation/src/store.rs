@@ -4,6 +4,7 @@ mod compactions;
 mod ends;
 pub(crate) mod erasure;
 pub(crate) mod fence;
+mod own_work;
 mod retention;
 mod rows;
 pub(crate) mod timer_rows;
@@ -20,10 +21,13 @@ use model::{
 use partition::{Commit, EntryBody, Incident, Lookup, Save, SpilledMessage, StreamEntry, Takeover};
 
 use crate::bug::PlantedBug;
-use crate::checker::turns::{Transition, TransitionKind, TurnPart, TurnRow, part_of};
+use crate::checker::turns::{Ordered, Transition, TransitionKind, TurnPart, TurnRow, part_of};
 use crate::checker::{DeadLetterRow, Invariant, MessageRow, Violation};
 use crate::log::{Log, START};
 use turns::Tables;
+
+/// Ids of tasks that enter their queues later begin with this.
+pub(crate) const DELAYED: &str = "delayed";
 
 /// The row of a partition.
 #[derive(Debug, Default, Clone)]
@@ -105,6 +109,8 @@ pub(crate) struct Store {
     /// True if the store went back in time: the positions of tasks then differ from those whose
     /// answers are in the streams.
     pub(crate) is_undone: bool,
+    /// What commits gave to their own partitions, in the form of commands.
+    pub(crate) own_work: Vec<Ordered>,
     /// Marks of erased threads; true when the erasure is complete.
     erased: BTreeMap<ThreadId, bool>,
     /// All threads that were ever marked, even if the store has gone back to before the mark:
@@ -235,8 +241,10 @@ impl Store {
     pub(crate) fn apply(&mut self, commit: &Commit, log: &Log, time: i64, skew: i64) -> bool {
         let partition = commit.partition;
         self.commits += 1;
-        let tables = &mut self.tables[usize::from(partition.0)];
-        let applied = tables.apply(commit, START + time, skew, self.bug);
+        let (tables, erased) = (&mut self.tables[usize::from(partition.0)], &self.erased);
+        let is_erased = |thread: &ThreadId| erased.contains_key(thread);
+        self.own_work.extend(own_work::of_commit(commit, time, is_erased));
+        let applied = tables.apply(commit, START + time, skew, self.bug, is_erased);
         self.turn_conflicts += u64::from(applied.is_stale);
         for key in applied.failed {
             self.end(&key, time);
@@ -484,7 +492,9 @@ impl Store {
             let is_asked = frame.token.as_ref().is_some_and(|received| token.matches(received));
             let tables = &self.tables[usize::from(partition.0)];
             let is_answered_again = self.is_undone && (run > 0 || tables.will_answer(&turn));
-            if !is_asked || is_answered_again || tables.run_is_over(&frame.thread, &turn, run) {
+            let is_unopened = self.is_undone && own_work::is_unopened(self, partition, &frame.thread, &turn);
+            if !is_asked || is_answered_again || is_unopened || tables.run_is_over(&frame.thread, &turn, run)
+            {
                 return true;
             }
         }

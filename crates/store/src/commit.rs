@@ -1,18 +1,27 @@
 //! Applies commits. One statement applies a group of commits. Each commit is fenced by the epoch of
 //! its lease and the number of earlier commits.
 //!
-//! `commit/*.sql` has the parts of the statement, so that a group runs only the parts it needs.
-//! `statement.rs` joins the parts, and the other modules in the directory convert commits to
-//! arrays. [`CommitWriter`] is the entry type.
+//! Each table has a module with its rows, one struct per kind, and `.sql` files that write them.
+//! `statement.rs` lists the tables. [`CommitWriter`] is the entry type.
 
-mod coalesce;
+mod agents;
+mod audit;
 mod columns;
-mod dead_letters_spills;
+mod dead_letters;
 mod facts;
-mod rare_changes;
+mod failed_messages;
+mod failed_tasks;
+mod failed_turns;
+mod incidents;
+mod messages;
+mod outbox;
+mod partitions;
+mod rows;
 mod save;
+mod spills;
 mod statement;
 mod submission;
+mod task_changes;
 mod tasks;
 mod timers;
 mod turns;
@@ -34,7 +43,7 @@ use crate::error::{Disposition, StoreError};
 use crate::statement::Statement;
 use crate::store::Store;
 
-use self::statement::Checks;
+use self::rows::{Checks, CommitGroup};
 pub use self::submission::{StreamGap, Submission};
 pub use facts::MOST_OF_SCOPE;
 
@@ -180,14 +189,15 @@ impl CommitWriter {
             return Ok(Vec::new());
         }
         check_distinct(group)?;
-        let lean = self.apply(statement::statement(&self.owner, group, Checks::Lean)).await?;
-        let rows = match lean {
+        let of =
+            |checks| statement::statement(CommitGroup { owner: &self.owner, submissions: group, checks });
+        let rows = match self.apply(of(Checks::None)).await? {
             Ok(rows) => rows,
             // One of the messages is stored already, by an earlier statement with an unknown
             // outcome.
             Err(_) => {
-                let careful = self.apply(statement::statement(&self.owner, group, Checks::Careful)).await?;
-                careful.map_err(|twice| CommitError::Fatal(twice.0))?
+                let checked = self.apply(of(Checks::Stored)).await?;
+                checked.map_err(|twice| CommitError::Fatal(twice.0))?
             }
         };
         outcomes(&rows, group.len())

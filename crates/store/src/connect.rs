@@ -13,6 +13,9 @@ use crate::error::{StoreError, is_of_pooler, refuses_login};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Maximum number of texts that a connection keeps prepared. All of the crate have about 240; a
+/// connection that commits has the seven of `commit/statement.rs`.
+const PREPARED_STATEMENTS: usize = 256;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Settings of every session. They are sent with the first packet, so they cost no round trip.
@@ -120,8 +123,10 @@ impl StoreConfig {
 /// The generic plan may be made while the tables are empty, when a sequential scan looks cheapest,
 /// and it is kept until the next ANALYZE. With only index look-ups allowed, it is right from the
 /// start.
+///
+/// The store has fewer texts than are kept prepared, so none is prepared twice on a connection.
 pub(crate) fn session_options(config: &StoreConfig) -> Result<PgConnectOptions, StoreError> {
-    Ok(options(config)?.options([
+    Ok(options(config)?.statement_cache_capacity(PREPARED_STATEMENTS).options([
         ("plan_cache_mode", "force_generic_plan"),
         ("enable_seqscan", "off"),
         ("enable_hashjoin", "off"),

@@ -16,7 +16,7 @@ pub enum Disposition {
     /// [`crate::Store::reclaim`], which waits for the doubtful statement, and rebuild from the
     /// store.
     Unknown,
-    /// Some value can never be stored or read. Bisect the batch until that value is alone, then
+    /// Some value can never be stored or read. Halve the batch until that value is alone, then
     /// reject it.
     Data,
     /// The server found damaged data, or has a defect. Retry a few times, then treat the error as

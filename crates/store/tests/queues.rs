@@ -35,8 +35,12 @@ async fn state(database: &Database) -> String {
 async fn a_task_enters_once_for_seven_days() {
     let (database, store) = Database::new(1).await;
     let owner = Owner::new(&store, "a").await;
-    applied(&owner, |commit| commit.tasks = vec![task("a", "t1", 1), task("a", "t2", 2), task("a", "t1", 3)])
-        .await;
+    applied(&owner, |commit| {
+        for write in [task("a", "t1", 1), task("a", "t2", 2), task("a", "t1", 3)] {
+            commit.add_task(write);
+        }
+    })
+    .await;
     applied(&owner, |commit| commit.tasks = vec![task("a", "t1", 4), task("b", "t1", 5)]).await;
     assert_eq!(state(&database).await, "t1@1 t2@2 t1@5 t1=1 t2=2 t1=5");
     assert_eq!(database.number("SELECT count(*) FROM agents WHERE head_position = 0").await, 2);
@@ -85,17 +89,17 @@ async fn a_first_task_and_a_first_pause_meet_in_one_commit() {
 }
 
 fn requeue(from: i64, to: i64) -> TaskChange {
-    TaskChange::Requeue { agent: agent("a"), from: at(from), to: at(to) }
+    TaskChange::requeue(agent("a"), at(from), at(to))
 }
 
 fn edit(position: i64, content: &str) -> TaskChange {
     let metadata = metadata(serde_json::json!({"edited": true}));
     let edit = TaskEdit { content: Some(content.to_owned()), metadata: Some(metadata) };
-    TaskChange::Edit { agent: agent("a"), position: at(position), edit }
+    TaskChange::edit(agent("a"), at(position), edit)
 }
 
 fn remove(position: i64) -> TaskChange {
-    TaskChange::Remove { agent: agent("a"), position: at(position) }
+    TaskChange::remove(agent("a"), at(position))
 }
 
 #[tokio::test]
@@ -108,8 +112,10 @@ async fn operators_requeue_edit_and_remove() {
     })
     .await;
     let mut commit = owner.empty();
-    commit.task_changes =
-        vec![requeue(1, 11), edit(11, "again"), remove(2), edit(3, "third"), edit(4, "x"), edit(4, "y")];
+    for change in [requeue(1, 11), edit(11, "again"), remove(2), edit(3, "third"), edit(4, "x"), edit(4, "y")]
+    {
+        commit.change_task(change);
+    }
     for _ in 0..2 {
         assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
         assert_eq!(state(&database).await, "t3@3 t4@4 t1@11 t2=2 t3=3 t4=4 t1=11 !3");
@@ -147,7 +153,7 @@ async fn an_edit_keeps_what_the_system_wrote_into_a_task() {
     // Content and metadata separately: the last edit of each takes effect.
     let mut edits: Vec<_> = (1..=4).flat_map(|n| ["", "new"].map(|text| edit(n, text))).collect();
     for (n, change) in edits.iter_mut().enumerate() {
-        let TaskChange::Edit { edit, .. } = change else { panic!() };
+        let edit = &mut change.edit;
         match n {
             4 => *edit = TaskEdit { content: Some("new".to_owned()), metadata: None },
             5 => *edit = TaskEdit { content: None, metadata: Some(Metadata::EMPTY) },
@@ -155,7 +161,7 @@ async fn an_edit_keeps_what_the_system_wrote_into_a_task() {
             _ => edit.metadata = None,
         }
     }
-    applied(&owner, |commit| commit.task_changes = edits).await;
+    applied(&owner, |commit| edits.into_iter().for_each(|change| commit.change_task(change))).await;
     let rows =
         database.rows("SELECT content || ' ' || metadata::text AS m FROM tasks ORDER BY position").await;
     let row = |text: &str| serde_json::json!({ "m": format!("new {text}") }).to_string();
@@ -182,7 +188,7 @@ async fn two_acts_that_were_checked_together_end_in_one_place() {
     .await;
     let changes =
         vec![requeue(1, 11), requeue(1, 12), edit(1, "new"), requeue(2, 13), remove(2), requeue(2, 14)];
-    applied(&owner, |commit| commit.task_changes = changes).await;
+    applied(&owner, |commit| changes.into_iter().for_each(|change| commit.change_task(change))).await;
     assert_eq!(state(&database).await, "t1@12 t2=2 t1=12");
     assert_eq!(database.number("SELECT count(*) FROM tasks WHERE content = 'new'").await, 1);
 }

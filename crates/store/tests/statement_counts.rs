@@ -139,9 +139,10 @@ async fn a_turn_writes_little_more_than_its_messages() {
         (ours, raw) = (ours.min(middle - start), raw.min(end - middle));
         rounds += 1;
     }
-    if let (Some(commits), Some(inserts)) =
-        (computed(&mut session, "-- One commit of%").await, computed(&mut session, "INSERT INTO raw%").await)
-    {
+    if let (Some(commits), Some(inserts)) = (
+        computed(&mut session, "-- Applies commits of%").await,
+        computed(&mut session, "INSERT INTO raw%").await,
+    ) {
         let turns = rounds.unsigned_abs() * TURNS.unsigned_abs();
         let (commit, insert) = (commits / turns, inserts / turns);
         println!("CPU a turn: {commit} us, of its messages alone {insert} us");

@@ -221,8 +221,8 @@ async fn fallback_is_written_in_place_of_a_refused_turn() {
     let error = owner.commit(&commit).await.unwrap_err();
     assert_eq!(error.disposition(), Disposition::Data);
     assert_eq!(database.number("SELECT count(*) FROM agents").await, 0);
-    // The commit is bisected. First the turn without its messages, with the mark and its head; then
-    // the other changes.
+    // The refused rows are isolated. First the turn without its messages, with the mark and its
+    // head; then the other changes.
     let mut instead = commit.clone();
     instead.turns.truncate(1);
     instead.turns[0].messages.clear();
@@ -280,7 +280,8 @@ async fn failed_turn_is_kept_until_retried_or_dropped() {
     let mut commit = owner.empty();
     commit.failed_turns = vec![failed_turn("u", &x, 0), failed_turn("u", &y, 0)];
     owner.commit(&commit).await.unwrap();
-    commit.failed_turns = vec![failed_turn("u", &x, 1), failed_turn("u", &x, 2)];
+    commit.failed_turns.clear();
+    [1, 2].into_iter().for_each(|run| commit.fail_turn(failed_turn("u", &x, run)));
     owner.commit(&commit).await.unwrap();
     let rows = database
         .rows("SELECT turn_id AS t, run, text, options->>'busy_policy' AS policy, agent_id AS a FROM failed_turns ORDER BY 1")

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use model::{Mark, Message, MessageKey, PartitionId, Seq, TurnId};
 use partition::Commit;
-use partition::bisect::CommitParts;
+use partition::isolate::CommitParts;
 use runtime::{Backoff, spawn_named};
 use store::{CommitError, CommitWriter, Committed, Disposition, Store, StoreError, StreamGap, Submission};
 use tokio::sync::{mpsc, oneshot};
@@ -265,7 +265,7 @@ impl Committer {
     }
 
     /// Writes a refused commit part by part to find the items that the store refuses, and writes
-    /// fallbacks for these items; see [`partition::bisect`].
+    /// fallbacks for these items; see [`partition::isolate`].
     async fn isolate(&self, request: CommitRequest, error: CommitError) {
         tracing::warn!(%error, partition = %request.commit.partition, "a commit is written part by part");
         let CommitRequest { commit, mut terms, settled } = request;

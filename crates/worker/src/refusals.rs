@@ -1,6 +1,6 @@
 //! Statements that Postgres permanently refuses.
 //!
-//! Everything read or written for many items at once goes through [`partition::bisect::parts`]. It
+//! Everything read or written for many items at once goes through [`partition::isolate::parts`]. It
 //! halves a refused statement until the refused item is alone. That item fails, and the caller
 //! decides what its failure means. Refusals without such an item, such as a missing table, are
 //! retried and reported meanwhile: by a gauge, an alert, and a worker that is not ready
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use metrics::{counter, gauge};
-use partition::bisect::parts;
+use partition::isolate::parts;
 use runtime::Health;
 use store::{Disposition, StoreError};
 

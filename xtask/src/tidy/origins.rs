@@ -47,7 +47,7 @@ const OWNER: &str = "crates/model/src/origin_keys.rs";
 const HIDES_MESSAGES: &[&str] = &[
     "crates/store/src/api/messages/ends.sql",
     "crates/store/src/api/messages/last_end.sql",
-    "crates/store/src/commit/4_messages.sql",
+    "crates/store/src/commit/messages.sql",
     "crates/store/src/erase/batches_of_agents.sql",
     "crates/store/src/export_import/append.sql",
     "crates/store/src/export_import/import_batches.sql",

@@ -124,7 +124,7 @@ impl Partition {
         };
         let to = self.committing.positions.next(Bucket::of_key(agent.as_str()), now);
         self.commands.leave(from, true);
-        self.commands.writes.task_changes.push(TaskChange::Requeue { agent: agent.clone(), from, to });
+        self.commands.writes.task_changes.push(TaskChange::requeue(agent.clone(), from, to));
         self.table.queue(agent, |queue| queue.expect(to));
         self.commands.writes.more.push(agent.clone());
         None
@@ -149,7 +149,7 @@ impl Partition {
         };
         if is_failed {
             self.commands.leave(position, true);
-            self.commands.writes.task_changes.push(TaskChange::Remove { agent: agent.clone(), position });
+            self.commands.writes.task_changes.push(TaskChange::remove(agent.clone(), position));
             return None;
         }
         if let Some(refused) = self.is_out_of_reach(agent, task, position) {
@@ -205,7 +205,7 @@ impl Partition {
         }
         self.commands.writes.edited_bytes += edit.size();
         let (agent, edit) = (agent.clone(), edit.clone());
-        self.commands.writes.task_changes.push(TaskChange::Edit { agent, position, edit });
+        self.commands.writes.task_changes.push(TaskChange::edit(agent, position, edit));
         None
     }
 

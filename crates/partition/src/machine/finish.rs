@@ -62,7 +62,7 @@ impl Partition {
             }
         }
         let used = super::usage::usage(turn, turn.answer.slot.and_then(|slot| self.messages.get(slot)));
-        commit.usage.extend(used);
+        used.into_iter().for_each(|used| commit.add_usage(used));
         if let Some(timer) = turn.timer().cloned() {
             return self.add_follow_up(id, timer, commit, outgoing);
         }
@@ -197,7 +197,7 @@ impl Partition {
                 let queued = queued.clone();
                 let failed = failed_task(&queued, "stopped", "stopped by an operator");
                 if is_stopped {
-                    commit.failed_tasks.push(failed.clone());
+                    commit.fail_task(failed.clone());
                 }
                 let index = self.advance(&queued, commit);
                 (index, None, Fallback::Task(failed))
@@ -231,7 +231,7 @@ impl Partition {
             }
         };
         if let Continuation::Next(next) = continuation {
-            outgoing.push(*next);
+            self.add_new_work(next, commit);
         }
         outgoing.push(Outgoing::TurnEnded(ended));
         let write = TurnWrite { turn: id.clone(), messages, agent, ends_failed, on_refusal };
@@ -242,7 +242,7 @@ impl Partition {
             self.effects.counters.invalid_facts += invalid.count;
             self.effects.push(Action::Report(MachineReport::InvalidFacts { turn: id.clone(), invalid }));
         }
-        commit.turns.push(write);
+        commit.add_turn(write);
         (outcome, report)
     }
 
@@ -314,7 +314,7 @@ impl Partition {
                     && judgement.class == ErrorClass::Transient
                     && rules.max_attempts.is_some_and(|most| failures + 1 >= most);
                 if is_last || judgement.class == ErrorClass::Permanent {
-                    commit.failed_tasks.push(failed_task(&queued, &code, &text));
+                    commit.fail_task(failed_task(&queued, &code, &text));
                     self.effects.counters.tasks_failed += 1;
                     self.advance(&queued, commit);
                     outgoing.push(Outgoing::TurnEnded(ended));
@@ -400,7 +400,7 @@ impl Partition {
             if let Some(taken) = self.commands.recent.get_mut(&key) {
                 taken.position = Some(position);
             }
-            commit.tasks.push(TaskWrite { seq, queued: QueuedTask { position, task }, digest });
+            commit.add_task(TaskWrite { seq, queued: QueuedTask { position, task }, digest });
         }
     }
 
@@ -411,8 +411,8 @@ impl Partition {
             self.reading.release_entry(seq);
         }
         commit.audit.extend(writes.audit);
-        commit.task_changes = writes.task_changes;
-        commit.failed_tasks.extend(writes.failed_tasks);
+        writes.failed_tasks.into_iter().for_each(|mark| commit.fail_task(mark));
+        writes.task_changes.into_iter().for_each(|change| commit.change_task(change));
         commit.dropped_turns = writes.dropped_turns;
         for (agent, dirty) in std::mem::take(&mut self.table.agents.changed) {
             let thread = agent.thread();

@@ -122,7 +122,7 @@ impl World {
         let refused: Vec<TurnId> = refused.into_iter().map(|(turn, _)| turn).collect();
         // A refused follow-up has no visible end.
         session.promises.silent.retain(|(turn, _), _| !(is_follow_up(turn) && refused.contains(turn)));
-        partition::bisect::apply_refusals(&mut actions, &[], &refused);
+        partition::isolate::apply_refusals(&mut actions, &[], &refused);
         if bug == Some(PlantedBug::NeverWithdrawn) {
             actions.retain(|action| !matches!(action, Action::Abandon { .. }));
         }
@@ -255,6 +255,15 @@ impl World {
                     };
                     self.broadcast(address, &end.into());
                 }
+            }
+            Some(PlantedBug::BatchForgotten) => {
+                for open in commit.opened.iter_mut().filter(|open| open.opened.origin.continues().is_some()) {
+                    open.opened.origin = model::TurnOrigin::of_person(&open.opened.metadata);
+                }
+            }
+            Some(PlantedBug::ContinuationLost) => {
+                commit.opened.retain(|open| open.opened.origin.continues().is_none());
+                commit.tasks.retain(|task| task.queued.task.origin.continues().is_none());
             }
             Some(PlantedBug::OutboxBeforeCommit) => {
                 if let Some(batch) = &commit.outbox {

@@ -50,7 +50,7 @@ fn retried_task_of_idle_agent_does_not_restart_queue() {
     let actions = script.ordered(command(1, retry), failed);
     let to = actions.iter().find_map(|action| match action {
         Action::Commit(Commit { task_changes, .. }) => match task_changes.as_slice() {
-            [partition::TaskChange::Requeue { to, .. }] => Some(*to),
+            [partition::TaskChange { position, .. }] => *position,
             _ => None,
         },
         _ => None,

@@ -1,90 +1,9 @@
-//! Converts commits to arrays, one per column, in the order of the parameters of their part.
+//! Conversions to values that Postgres can store.
 
 use std::fmt::Debug;
 
-use model::{AgentId, Bucket, Message, MessageKey, Metadata, ThreadId};
-use partition::Commit;
+use model::{AgentId, Bucket, MessageKey, Metadata, ThreadId};
 use serde::Serialize;
-use serde_json::Value;
-
-use super::submission::Submission;
-use crate::statement::Statement;
-
-/// Parameters of `1_fence.sql`, which precedes all parts.
-pub(super) fn fence(statement: Statement, owner: &str, group: &[Submission<'_>]) -> Statement {
-    statement
-        .bind(owner)
-        .bind(column(group, |s| smallint(s.commit.partition.0)))
-        .bind(column(group, |s| bigint(s.commit.epoch)))
-        .bind(column(group, |s| bigint(s.commits)))
-        .bind(column(group, |s| bigint(s.commit.checkpoint.0)))
-        .bind(column(group, |s| s.commit.position_high_water.0))
-        .bind(column(group, |s| s.read.map_or(0, |mark| bigint(mark.seq.0))))
-        .bind(column(group, |s| s.read.map(|mark| mark.stored_at_ns)))
-        .bind(column(group, |s| bigint(s.saves)))
-}
-
-/// Parameters of `3_new_messages.sql`.
-pub(super) fn messages(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<_> =
-        numbered(group, |commit| &commit.messages).map(|(number, message)| (number, None, message)).collect();
-    placed(statement, &rows)
-}
-
-/// Parameters of `3_new_messages_of_turns.sql`: messages without a turn, and messages of turns with
-/// the number of their turn.
-pub(super) fn messages_of_turns(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let bare = numbered(group, |commit| &commit.messages).map(|(number, message)| (number, None, message));
-    let of_turns =
-        numbered(group, |commit| &commit.turns).zip(1_i64..).flat_map(|((number, write), turn)| {
-            write.messages.iter().map(move |message| (number, Some(turn), message))
-        });
-    let rows: Vec<_> = bare.chain(of_turns).collect();
-    placed(statement, &rows).bind(column(&rows, |(_, turn, _)| *turn))
-}
-
-fn placed(statement: Statement, rows: &[(i64, Option<i64>, &Message)]) -> Statement {
-    statement
-        .bind(column(rows, |(number, _, _)| *number))
-        .bind(column(rows, |(_, _, m)| smallint(m.bucket().get())))
-        .bind(column(rows, |(_, _, m)| m.key.thread.as_str()))
-        .bind(column(rows, |(_, _, m)| m.placement.position.get()))
-        .bind(column(rows, |(_, _, m)| m.key.message.as_str()))
-        .bind(column(rows, |(_, _, m)| m.placement.batch_id.get()))
-        .bind(column(rows, |(_, _, m)| m.placement.sequence_num))
-        .bind(column(rows, |(_, _, m)| m.placement.batch_type.name()))
-        .bind(column(rows, |(_, _, m)| m.role.name()))
-        .bind(column(rows, |(_, _, m)| m.content.as_str()))
-        .bind(column(rows, |(_, _, m)| m.tool_calls.as_ref().map(Value::to_string)))
-        .bind(column(rows, |(_, _, m)| m.tool_call_id.as_deref()))
-        .bind(column(rows, |(_, _, m)| object(&m.metadata)))
-        .bind(column(rows, |(_, _, m)| m.token_count))
-        .bind(column(rows, |(_, _, m)| i64::from(m.attempt)))
-        .bind(column(rows, |(_, _, m)| m.times.created_at.map(|at| at.0)))
-        .bind(column(rows, |(_, _, m)| m.times.started_at.map(|at| at.0)))
-}
-
-/// The items of all commits, with the numbers of their commits from 1.
-pub(super) fn numbered<'a, T: 'a>(
-    group: &'a [Submission<'a>],
-    items: fn(&Commit) -> &Vec<T>,
-) -> impl Iterator<Item = (i64, &'a T)> {
-    group
-        .iter()
-        .zip(1_i64..)
-        .flat_map(move |(s, number)| items(s.commit).iter().map(move |item| (number, item)))
-}
-
-/// The result of `fold` for each commit, with the commit's number.
-pub(super) fn folded_of<'a, T: 'a>(
-    group: &'a [Submission<'a>],
-    fold: fn(&'a Commit) -> Vec<T>,
-) -> Vec<(i64, T)> {
-    let of_commit = |(submission, number): (&'a Submission<'a>, i64)| {
-        fold(submission.commit).into_iter().map(move |item| (number, item))
-    };
-    group.iter().zip(1_i64..).flat_map(of_commit).collect()
-}
 
 pub(super) fn column<'a, R, T>(rows: &'a [R], value: impl Fn(&'a R) -> T) -> Vec<T> {
     rows.iter().map(value).collect()

@@ -1,52 +1,59 @@
-//! Facts found by memory tasks, as arrays.
+//! Facts found by memory tasks: rows of `facts`.
 
 use model::TaskKind;
-use partition::{NotedFacts, TurnWrite};
+use partition::TurnWrite;
 
-use super::columns::{agent_bucket, bucket_of, column, numbered, smallint, storable};
-use super::submission::Submission;
-use crate::statement::Statement;
+use super::columns::{agent_bucket, bucket_of, smallint, storable};
+use super::rows::{Given, TableParts, row};
+
+pub(super) const TABLE: TableParts = TableParts::new(&[FactRow::ROWS], include_str!("facts.sql"));
 
 /// Maximum number of facts per scope; the oldest are deleted.
 pub const MOST_OF_SCOPE: i64 = 1_000;
 
-/// True if the turn has found any facts.
-pub(super) fn has_facts(write: &TurnWrite) -> bool {
-    matches!(write.noted_facts(), Ok(Some(noted)) if !noted.facts.is_empty())
+row! {
+    /// A fact. `queue` is the thread of the turn, `thread_id` the one that the fact is about.
+    struct FactRow<'a> as fact_rows of facts {
+        bucket: i16,
+        queue: String,
+        turn_id: &'a str,
+        agent_id: String,
+        thread_id: String,
+        thread_bucket: i16,
+        answer: String,
+        /// Number of the fact in its turn.
+        ordinal: i16,
+        text: String,
+        kind: String,
+        confidence: f32,
+        /// Space-separated ids of facts.
+        supersedes: String,
+        kept_per_scope: i64,
+    }
 }
 
-struct FactRow<'a> {
-    number: i64,
-    write: &'a TurnWrite,
-    noted: &'a NotedFacts,
-    at: usize,
+fn facts(given: Given<'_>) -> impl Iterator<Item = FactRow<'_>> {
+    given.submission.commit.turns.iter().flat_map(facts_of)
 }
 
-/// Parameters of `8_facts.sql`.
-pub(super) fn facts(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let noted: Vec<(i64, &TurnWrite, NotedFacts)> = numbered(group, |commit| &commit.turns)
-        .filter_map(|(number, write)| Some((number, write, write.noted_facts().ok()??)))
-        .collect();
-    let rows: Vec<FactRow<'_>> = noted
-        .iter()
-        .flat_map(|(number, write, noted)| {
-            (0..noted.facts.len()).map(move |at| FactRow { number: *number, write, noted, at })
-        })
-        .collect();
-    let queue = |row: &FactRow<'_>| row.noted.agent.queue_of(TaskKind::Memory);
-    statement
-        .bind(column(&rows, |row| row.number))
-        .bind(column(&rows, |row| agent_bucket(&queue(row))))
-        .bind(column(&rows, |row| queue(row).as_str().to_owned()))
-        .bind(column(&rows, |row| row.write.turn.as_str()))
-        .bind(column(&rows, |row| row.noted.agent.as_str()))
-        .bind(column(&rows, |row| row.noted.thread.as_str()))
-        .bind(column(&rows, |row| bucket_of(&row.noted.thread)))
-        .bind(column(&rows, |row| row.noted.answer.as_str()))
-        .bind(column(&rows, |row| smallint(row.at as u16)))
-        .bind(column(&rows, |row| storable(&row.noted.facts[row.at].text)))
-        .bind(column(&rows, |row| row.noted.facts[row.at].kind.as_str()))
-        .bind(column(&rows, |row| row.noted.facts[row.at].confidence))
-        .bind(column(&rows, |row| row.noted.facts[row.at].supersedes.join(" ")))
-        .bind(MOST_OF_SCOPE)
+fn facts_of(write: &TurnWrite) -> Vec<FactRow<'_>> {
+    let Ok(Some(noted)) = write.noted_facts() else { return Vec::new() };
+    let queue = noted.agent.queue_of(TaskKind::Memory);
+    let numbered = noted.facts.iter().zip(0..);
+    let rows = numbered.map(|(fact, ordinal)| FactRow {
+        bucket: agent_bucket(&queue),
+        queue: queue.as_str().to_owned(),
+        turn_id: write.turn.as_str(),
+        agent_id: noted.agent.as_str().to_owned(),
+        thread_id: noted.thread.as_str().to_owned(),
+        thread_bucket: bucket_of(&noted.thread),
+        answer: noted.answer.as_str().to_owned(),
+        ordinal: smallint(ordinal),
+        text: storable(&fact.text),
+        kind: fact.kind.as_str().to_owned(),
+        confidence: fact.confidence,
+        supersedes: fact.supersedes.join(" "),
+        kept_per_scope: MOST_OF_SCOPE,
+    });
+    rows.collect()
 }

@@ -1,91 +1,68 @@
-//! Tasks that enter queues, and the outbox, as arrays.
+//! Tasks that enter queues: rows of `tasks` and `task_ids`, and of `agents` for new agents.
 
 use std::collections::HashSet;
 
-use model::{AgentId, Position, ThreadId};
-use partition::{Commit, TaskWrite};
+use model::{AgentId, ThreadId};
 
-use super::coalesce;
-use super::columns::{agent_bucket, bits, column, object, smallint};
-use super::submission::Submission;
-use crate::outbox;
+use super::columns::{agent_bucket, bits, bucket_of, object};
+use super::rows::{Given, TableParts, row};
 use crate::row::stored_task_origin;
-use crate::statement::Statement;
 
-/// Parameters of `5_tasks.sql`.
-pub(super) fn tasks(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    introduced(entered(statement, group), group)
+pub(super) const TABLE: TableParts = TableParts::new(&[TaskRow::ROWS], include_str!("tasks.sql"));
+pub(super) const NEW_AGENTS: TableParts =
+    TableParts::new(&[NewAgentRow::ROWS], include_str!("new_agents.sql"));
+
+row! {
+    /// A task that enters its queue.
+    struct TaskRow<'a> as task_rows of tasks {
+        bucket: i16,
+        agent_id: &'a str,
+        position: i64,
+        task_id: &'a str,
+        kind: &'a str,
+        content: &'a str,
+        metadata: String,
+        digest: i64,
+        /// The thread whose text the task carries, with its bucket.
+        source_bucket: Option<i16>,
+        source_id: Option<&'a str>,
+        origin: Option<String>,
+    }
 }
 
-/// Tasks that enter queues: parameters `$1` to `$12`.
-fn entered(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<(i64, &TaskWrite)> = group
-        .iter()
-        .zip(1_i64..)
-        .flat_map(|(submission, number)| {
-            coalesce::tasks(submission.commit).into_iter().map(move |write| (number, write))
-        })
-        .collect();
-    statement
-        .bind(column(&rows, |(number, _)| *number))
-        .bind(column(&rows, |(_, write)| agent_bucket(&write.queued.task.agent)))
-        .bind(column(&rows, |(_, write)| write.queued.task.agent.as_str()))
-        .bind(column(&rows, |(_, write)| write.queued.position.get()))
-        .bind(column(&rows, |(_, write)| write.queued.task.id.as_str()))
-        .bind(column(&rows, |(_, write)| write.queued.task.kind.name()))
-        .bind(column(&rows, |(_, write)| write.queued.task.content.as_str()))
-        .bind(column(&rows, |(_, write)| object(&write.queued.task.task_metadata())))
-        .bind(column(&rows, |(_, write)| bits(write.digest)))
-        .bind(column(&rows, |(_, write)| source(write).map(|id| id.bucket().get() as i16)))
-        .bind(column(&rows, |(_, write)| source(write).map(|id| id.as_str().to_owned())))
-        .bind(column(&rows, |(_, write)| stored_task_origin(&write.queued.task.origin)))
+fn tasks(given: Given<'_>) -> impl Iterator<Item = TaskRow<'_>> {
+    given.submission.commit.tasks.iter().map(|write| {
+        let (task, source) = (&write.queued.task, write.queued.task.origin.source_thread());
+        TaskRow {
+            bucket: agent_bucket(&task.agent),
+            agent_id: task.agent.as_str(),
+            position: write.queued.position.get(),
+            task_id: task.id.as_str(),
+            kind: task.kind.name(),
+            content: task.content.as_str(),
+            metadata: object(&task.task_metadata()),
+            digest: bits(write.digest),
+            source_bucket: source.map(bucket_of),
+            source_id: source.map(ThreadId::as_str),
+            origin: stored_task_origin(&task.origin),
+        }
+    })
 }
 
-/// The thread whose text the task carries.
-fn source(write: &TaskWrite) -> Option<&ThreadId> {
-    write.queued.task.origin.source_thread()
-}
-
-/// Agents of these tasks: parameters `$13` to `$15`.
-fn introduced(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<(i64, &AgentId)> = group
-        .iter()
-        .zip(1_i64..)
-        .flat_map(|(submission, number)| newcomers(submission.commit).map(move |agent| (number, agent)))
-        .collect();
-    statement
-        .bind(column(&rows, |(number, _)| *number))
-        .bind(column(&rows, |(_, agent)| agent_bucket(agent)))
-        .bind(column(&rows, |(_, agent)| agent.as_str()))
+row! {
+    /// The agent of a task.
+    struct NewAgentRow<'a> as new_agent_rows of new_agents {
+        bucket: i16,
+        agent_id: &'a str,
+    }
 }
 
 /// The agents of the tasks, except agents whose rows the same statement writes anyway. Otherwise
 /// one of the two writes would be lost.
-fn newcomers(commit: &Commit) -> impl Iterator<Item = &AgentId> {
+fn new_agents(given: Given<'_>) -> impl Iterator<Item = NewAgentRow<'_>> {
+    let commit = given.submission.commit;
     let mut seen: HashSet<&AgentId> = commit.agents.iter().map(|write| &write.agent).collect();
-    commit.tasks.iter().map(|write| &write.queued.task.agent).filter(move |agent| seen.insert(agent))
-}
-
-/// Parameters of `6_outbox.sql`.
-pub(super) fn outbox(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let sent: Vec<(i64, i16, &Position)> = group
-        .iter()
-        .zip(1_i64..)
-        .flat_map(|(s, number)| {
-            s.commit.sent.iter().map(move |id| (number, smallint(s.commit.partition.0), id))
-        })
-        .collect();
-    let batches: Vec<_> = group
-        .iter()
-        .zip(1_i64..)
-        .filter_map(|(s, number)| Some((number, smallint(s.commit.partition.0), s.commit.outbox.as_ref()?)))
-        .collect();
-    statement
-        .bind(column(&sent, |(number, _, _)| *number))
-        .bind(column(&sent, |(_, partition, _)| *partition))
-        .bind(column(&sent, |(_, _, id)| id.get()))
-        .bind(column(&batches, |(number, _, _)| *number))
-        .bind(column(&batches, |(_, partition, _)| *partition))
-        .bind(column(&batches, |(_, _, batch)| batch.id.get()))
-        .bind(column(&batches, |(_, _, batch)| outbox::encoded(&batch.outgoing)))
+    let agents = commit.tasks.iter().map(|write| &write.queued.task.agent);
+    let new = agents.filter(move |agent| seen.insert(agent));
+    new.map(|agent| NewAgentRow { bucket: agent_bucket(agent), agent_id: agent.as_str() })
 }

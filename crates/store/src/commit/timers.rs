@@ -1,84 +1,83 @@
-//! Timers as arrays.
+//! Timers that are armed, postponed, fired or ended: rows of `timers`.
 
-use partition::{ArmedTimer, FailedTurn, TimerWrite};
+use partition::TimerWrite;
 
-use super::coalesce;
-use super::columns::{agent_bucket, bucket_of, column, folded_of, numbered, object, smallint, storable};
-use super::submission::Submission;
-use crate::statement::Statement;
+use super::columns::{agent_bucket, object, smallint, storable};
+use super::rows::{Given, TableParts, row};
 
-/// Parameters of `8_timers.sql`.
-pub(super) fn timers(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    answered(changed(armed(statement, group), group), group)
+pub(super) const TABLE: TableParts =
+    TableParts::new(&[ArmedTimerRow::ROWS, TimerChangeRow::ROWS], include_str!("timers.sql"));
+
+row! {
+    /// A timer to arm.
+    struct ArmedTimerRow<'a> as armed_timer_rows of armed {
+        bucket: i16,
+        timer_id: &'a str,
+        kind: &'a str,
+        thread_id: Option<&'a str>,
+        agent_id: &'a str,
+        agent_bucket: i16,
+        wait_ms: i64,
+        body: String,
+    }
 }
 
-/// Timers to arm: parameters `$1` to `$9`.
-fn armed(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let arm = |(number, write): (i64, &'_ TimerWrite)| match write {
-        TimerWrite::Arm(armed) => Some((number, armed.clone())),
-        _ => None,
+fn armed(given: Given<'_>) -> impl Iterator<Item = ArmedTimerRow<'_>> {
+    given.submission.commit.timers.iter().filter_map(|write| match write {
+        TimerWrite::Arm(armed) => Some(ArmedTimerRow {
+            bucket: smallint(armed.id.bucket().get()),
+            timer_id: armed.id.as_str(),
+            kind: armed.id.kind().name(),
+            thread_id: armed.thread.as_ref().map(model::ThreadId::as_str),
+            agent_id: armed.agent.as_str(),
+            agent_bucket: agent_bucket(&armed.agent),
+            wait_ms: armed.wait_ms,
+            body: object(&armed.body),
+        }),
+        TimerWrite::Fire { .. } | TimerWrite::Postpone { .. } | TimerWrite::End { .. } => None,
+    })
+}
+
+row! {
+    /// A timer and its new state.
+    struct TimerChangeRow<'a> as timer_change_rows of changes {
+        bucket: i16,
+        timer_id: &'a str,
+        state: &'a str,
+        /// The cause of its end.
+        ended_by: Option<String>,
+        /// The turn that the timer started.
+        fired_turn: Option<&'a str>,
+        /// The new due time.
+        due_ms: Option<i64>,
+    }
+}
+
+fn changes(given: Given<'_>) -> impl Iterator<Item = TimerChangeRow<'_>> {
+    given.submission.commit.timers.iter().filter_map(change)
+}
+
+fn change(write: &TimerWrite) -> Option<TimerChangeRow<'_>> {
+    let pending = TimerChangeRow {
+        bucket: smallint(write.id().bucket().get()),
+        timer_id: write.id().as_str(),
+        state: "pending",
+        ended_by: None,
+        fired_turn: None,
+        due_ms: None,
     };
-    let rows: Vec<(i64, ArmedTimer)> = numbered(group, |commit| &commit.timers).filter_map(arm).collect();
-    statement
-        .bind(column(&rows, |(number, _)| *number))
-        .bind(column(&rows, |(_, armed)| smallint(armed.id.bucket().get())))
-        .bind(column(&rows, |(_, armed)| armed.id.as_str().to_owned()))
-        .bind(column(&rows, |(_, armed)| armed.id.kind().name()))
-        .bind(column(&rows, |(_, armed)| armed.thread.as_ref().map(|thread| thread.as_str().to_owned())))
-        .bind(column(&rows, |(_, armed)| armed.agent.as_str().to_owned()))
-        .bind(column(&rows, |(_, armed)| agent_bucket(&armed.agent)))
-        .bind(column(&rows, |(_, armed)| armed.wait_ms))
-        .bind(column(&rows, |(_, armed)| object(&armed.body)))
-}
-
-/// A timer and its new state.
-struct TimerChange<'a> {
-    number: i64,
-    write: &'a TimerWrite,
-    state: &'static str,
-    by: Option<String>,
-    turn: Option<&'a str>,
-    due_ms: Option<i64>,
-}
-
-/// Timers to change: parameters `$10` to `$16`.
-fn changed(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let rows: Vec<TimerChange<'_>> = numbered(group, |commit| &commit.timers).filter_map(change).collect();
-    statement
-        .bind(column(&rows, |row| row.number))
-        .bind(column(&rows, |row| smallint(row.write.id().bucket().get())))
-        .bind(column(&rows, |row| row.write.id().as_str()))
-        .bind(column(&rows, |row| row.state))
-        .bind(column(&rows, |row| row.by.clone()))
-        .bind(column(&rows, |row| row.turn))
-        .bind(column(&rows, |row| row.due_ms))
-}
-
-/// Threads in which a turn of a person fails: parameters `$17` to `$19`.
-fn answered(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let failed = folded_of(group, coalesce::failed_turns);
-    let rows: Vec<(i64, &FailedTurn)> =
-        failed.into_iter().filter(|(_, failed)| !failed.opened.origin.is_synthetic()).collect();
-    statement
-        .bind(column(&rows, |(number, _)| *number))
-        .bind(column(&rows, |(_, failed)| bucket_of(&failed.opened.thread)))
-        .bind(column(&rows, |(_, failed)| failed.opened.thread.as_str().to_owned()))
-}
-
-fn change((number, write): (i64, &TimerWrite)) -> Option<TimerChange<'_>> {
-    let plain = TimerChange { number, write, state: "pending", by: None, turn: None, due_ms: None };
     Some(match write {
         TimerWrite::Arm(_) => return None,
         TimerWrite::Fire { turn, next, .. } => {
             let state = if next.is_some() { "pending" } else { "fired" };
-            let turn = turn.as_ref().map(model::TurnId::as_str);
-            TimerChange { state, turn, due_ms: next.map(|next| next.at.0), ..plain }
+            let fired_turn = turn.as_ref().map(model::TurnId::as_str);
+            TimerChangeRow { state, fired_turn, due_ms: next.map(|next| next.at.0), ..pending }
         }
         TimerWrite::Postpone { next, by, .. } => {
-            TimerChange { by: by.as_deref().map(storable), due_ms: Some(next.at.0), ..plain }
+            TimerChangeRow { ended_by: by.as_deref().map(storable), due_ms: Some(next.at.0), ..pending }
         }
         TimerWrite::End { state, by, .. } => {
-            TimerChange { state: state.name(), by: Some(storable(by)), ..plain }
+            TimerChangeRow { state: state.name(), ended_by: Some(storable(by)), ..pending }
         }
     })
 }

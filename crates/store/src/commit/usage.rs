@@ -1,34 +1,47 @@
-//! Calls of models as arrays.
-
-use std::collections::HashSet;
+//! Calls of models: rows of `usage`.
 
 use model::FinishReason;
-use partition::UsageWrite;
 
-use super::columns::{bigint, bucket, column, numbered, smallint, storable};
-use super::submission::Submission;
-use crate::statement::Statement;
+use super::columns::{bigint, bucket, smallint, storable};
+use super::rows::{Given, TableParts, row};
 
-/// Parameters of `8_usage.sql`.
-pub(super) fn usage(statement: Statement, group: &[Submission<'_>]) -> Statement {
-    let mut seen = HashSet::new();
-    let rows: Vec<(i64, &UsageWrite)> = numbered(group, |commit| &commit.usage)
-        .filter(|(_, used)| seen.insert((&used.answer, used.number)))
-        .collect();
-    statement
-        .bind(column(&rows, |(number, _)| *number))
-        .bind(column(&rows, |(_, used)| bucket(&used.answer)))
-        .bind(column(&rows, |(_, used)| used.answer.thread.as_str()))
-        .bind(column(&rows, |(_, used)| used.answer.message.as_str()))
-        .bind(column(&rows, |(_, used)| smallint(used.number)))
-        .bind(column(&rows, |(_, used)| used.agent.as_str()))
-        .bind(column(&rows, |(_, used)| used.kind.name()))
-        .bind(column(&rows, |(_, used)| used.call.model.as_deref().map(storable)))
-        .bind(column(&rows, |(_, used)| bigint(used.call.input_tokens)))
-        .bind(column(&rows, |(_, used)| bigint(used.call.output_tokens)))
-        .bind(column(&rows, |(_, used)| used.call.cached_tokens.map(bigint)))
-        .bind(column(&rows, |(_, used)| used.call.reasoning_tokens.map(bigint)))
-        .bind(column(&rows, |(_, used)| used.is_partial))
-        .bind(column(&rows, |(_, used)| used.call.is_estimated))
-        .bind(column(&rows, |(_, used)| used.finish_reason.map(FinishReason::name)))
+pub(super) const TABLE: TableParts = TableParts::new(&[UsageRow::ROWS], include_str!("usage.sql"));
+
+row! {
+    /// A call of a model.
+    struct UsageRow<'a> as usage_rows of calls {
+        bucket: i16,
+        thread_id: &'a str,
+        message_id: &'a str,
+        call: i16,
+        agent_id: &'a str,
+        kind: &'a str,
+        model: Option<String>,
+        input_tokens: i64,
+        output_tokens: i64,
+        cached_tokens: Option<i64>,
+        reasoning_tokens: Option<i64>,
+        is_partial: bool,
+        is_estimated: bool,
+        finish_reason: Option<&'a str>,
+    }
+}
+
+fn calls(given: Given<'_>) -> impl Iterator<Item = UsageRow<'_>> {
+    given.submission.commit.usage.iter().map(|used| UsageRow {
+        bucket: bucket(&used.answer),
+        thread_id: used.answer.thread.as_str(),
+        message_id: used.answer.message.as_str(),
+        call: smallint(used.number),
+        agent_id: used.agent.as_str(),
+        kind: used.kind.name(),
+        model: used.call.model.as_deref().map(storable),
+        input_tokens: bigint(used.call.input_tokens),
+        output_tokens: bigint(used.call.output_tokens),
+        cached_tokens: used.call.cached_tokens.map(bigint),
+        reasoning_tokens: used.call.reasoning_tokens.map(bigint),
+        is_partial: used.is_partial,
+        is_estimated: used.call.is_estimated,
+        finish_reason: used.finish_reason.map(FinishReason::name),
+    })
 }

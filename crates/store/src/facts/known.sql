@@ -1,6 +1,6 @@
 -- $1 bucket, $2 agent, $3 bucket of the thread, $4 thread, $5 bucket of the agent's settings, $6
 -- maximum number of facts per scope. Returns the facts that apply to the thread, for ranking. The
--- user is determined as in `8_facts.sql`.
+-- user is determined as in `commit/facts.sql`.
 WITH scopes AS MATERIALIZED (
     SELECT 'agent' AS scope
     UNION ALL

@@ -45,12 +45,12 @@ impl Author {
             self.position += 4;
             write.ends_failed = self.random.random::<bool>().then(|| write.messages[0].key.thread.clone());
             if commit.turns.iter().all(|other| other.turn != turn) {
-                commit.turns.push(write);
+                commit.add_turn(write);
             }
         }
         for _ in 0..self.random.random_range(0..3) {
             let (name, position) = (self.name(partition), self.next());
-            commit.tasks.push(task(&name, &format!("t{}", self.random.random_range(0..300)), position));
+            commit.add_task(task(&name, &format!("t{}", self.random.random_range(0..300)), position));
         }
         if self.random.random() {
             let partition_wide = self.next();
@@ -81,7 +81,7 @@ impl Author {
             2 => {
                 commit.agents.push(completes(&name, position));
                 // The mark must not be at a future position, which no task has had yet.
-                commit.failed_tasks.push(mark(&name, position.min(self.position)));
+                commit.fail_task(mark(&name, position.min(self.position)));
             }
             _ => {
                 commit.agents.push(completes(&name, position));
@@ -105,9 +105,10 @@ impl Author {
         for _ in 0..self.random.random_range(0..2) {
             let (thread, run) = (self.name(partition), self.random.random_range(0..3));
             let turn = self.turn(&thread);
-            commit.failed_turns.push(failed_turn(&thread, &turn, run));
+            let failed = failed_turn(&thread, &turn, run);
+            let gone = failed.opened.clone();
+            commit.fail_turn(failed);
             if self.random.random_ratio(1, 3) {
-                let gone = commit.failed_turns[0].opened.clone();
                 commit.dropped_turns.push((gone.thread, gone.turn));
             }
         }
@@ -121,40 +122,27 @@ impl Author {
 
     /// One to three changes by operators of the task at `position`, one after the other.
     fn change(&mut self, name: &str, position: i64, commit: &mut Commit) {
-        let is_taken = |change: &TaskChange| match change {
-            TaskChange::Requeue { from, .. } => from.get() == position,
-            TaskChange::Remove { position: other, .. } | TaskChange::Edit { position: other, .. } => {
-                other.get() == position
-            }
-        };
-        if commit.task_changes.iter().any(is_taken) {
+        if commit.task_changes.iter().any(|change| change.stored == at(position)) {
             return;
         }
         let (owner, mut stands) = (agent(name), position);
         for _ in 0..self.random.random_range(1..4) {
             match self.random.random_range(0..4) {
                 0 => {
-                    commit.failed_tasks.push(mark(name, stands));
+                    commit.fail_task(mark(name, stands));
                     let to = self.next();
-                    commit.task_changes.push(TaskChange::Requeue {
-                        agent: owner.clone(),
-                        from: at(stands),
-                        to: at(to),
-                    });
+                    commit.change_task(TaskChange::requeue(owner.clone(), at(stands), at(to)));
                     stands = to;
                 }
                 1 => {
-                    commit.task_changes.push(TaskChange::Remove { agent: owner, position: at(stands) });
+                    commit.change_task(TaskChange::remove(owner, at(stands)));
                     return;
                 }
-                2 => commit.failed_tasks.push(mark(name, stands)),
+                2 => commit.fail_task(mark(name, stands)),
                 _ => {
                     let edited = task(name, &format!("edit-{}", self.next()), stands).queued.task;
-                    commit.task_changes.push(TaskChange::Edit {
-                        agent: owner.clone(),
-                        position: at(stands),
-                        edit: TaskEdit { content: Some(edited.content), metadata: Some(edited.metadata) },
-                    });
+                    let edit = TaskEdit { content: Some(edited.content), metadata: Some(edited.metadata) };
+                    commit.change_task(TaskChange::edit(owner.clone(), at(stands), edit));
                 }
             }
         }

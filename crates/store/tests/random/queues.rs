@@ -3,8 +3,8 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Message, Position, TurnId};
-use partition::{AgentWrite, BackoffChange, Commit, OpenTurn, TaskChange, TaskWrite};
+use model::{Message, TurnId};
+use partition::{AgentWrite, BackoffChange, Commit, OpenTurn, TaskWrite};
 use serde_json::{Value, json};
 
 #[derive(Default, Clone)]
@@ -82,8 +82,7 @@ impl Queues {
         commit.tasks.iter().for_each(|write| self.enter(write));
         for mark in &commit.failed_tasks {
             let write = commit.agents.iter().position(|write| write.agent == mark.agent);
-            if write.is_none_or(|index| won[index]) && !is_lifted(commit, mark.agent.as_str(), mark.position)
-            {
+            if write.is_none_or(|index| won[index]) {
                 let key = (mark.agent.to_string(), mark.position.get());
                 self.marks.entry(key).or_insert_with(|| mark.code.clone());
             }
@@ -124,48 +123,22 @@ impl Queues {
     }
 
     fn changes(&mut self, commit: &Commit) {
-        // The positions of tasks before this commit. After a task is removed, its id does not move
-        // to another position.
-        let mut origins: BTreeMap<(String, i64), i64> = BTreeMap::new();
-        // The new positions of tasks that this commit did not find. If the commit is applied again
-        // after a later one, its moved task is already at the new position and must not change.
-        let mut missing: BTreeSet<(String, i64)> = BTreeSet::new();
         for change in &commit.task_changes {
-            match change {
-                TaskChange::Requeue { agent, from, to } => {
-                    let key = (agent.to_string(), from.get());
-                    let found = if missing.contains(&key) { None } else { self.tasks.remove(&key) };
-                    let Some(task) = found else {
-                        missing.insert((key.0, to.get()));
-                        continue;
-                    };
-                    if self.ids.get(&(key.0.clone(), task.0.clone())) == Some(&key.1) {
-                        self.ids.insert((key.0.clone(), task.0.clone()), to.get());
-                    }
-                    self.marks.remove(&key);
-                    let origin = origins.remove(&key).unwrap_or(key.1);
-                    origins.insert((key.0.clone(), to.get()), origin);
-                    self.tasks.insert((key.0, to.get()), task);
-                }
-                TaskChange::Remove { agent, position } | TaskChange::Edit { agent, position, .. }
-                    if missing.contains(&(agent.to_string(), position.get())) => {}
-                TaskChange::Remove { agent, position } => {
-                    let key = (agent.to_string(), position.get());
-                    let Some(task) = self.tasks.remove(&key) else { continue };
-                    self.marks.remove(&key);
-                    if let (Some(origin), Some(id)) =
-                        (origins.get(&key), self.ids.get_mut(&(key.0.clone(), task.0)))
-                        && *id == key.1
-                    {
-                        *id = *origin;
-                    }
-                }
-                TaskChange::Edit { agent, position, edit } => {
-                    if let Some(task) = self.tasks.get_mut(&(agent.to_string(), position.get())) {
-                        task.1.clone_from(edit.content.as_ref().unwrap());
-                    }
-                }
+            let (agent, stored) = (change.agent.to_string(), change.stored.get());
+            // If the commit is applied again after a later one, its task has moved on and must not
+            // change.
+            let Some((id, content)) = self.tasks.remove(&(agent.clone(), stored)) else { continue };
+            let content = change.edit.content.clone().unwrap_or(content);
+            if change.position != Some(change.stored) {
+                self.marks.remove(&(agent.clone(), stored));
             }
+            let Some(position) = change.position else { continue };
+            if let Some(of_id) = self.ids.get_mut(&(agent.clone(), id.clone()))
+                && *of_id == stored
+            {
+                *of_id = position.get();
+            }
+            self.tasks.insert((agent, position.get()), (id, content));
         }
     }
 
@@ -230,13 +203,4 @@ pub(super) const QUERIES: [&str; 8] = [
 
 fn turn_key(thread: &str, turn: &TurnId) -> (String, String) {
     (thread.to_owned(), turn.to_string())
-}
-
-/// True if the commit requeues or removes the task, so that it lifts the failure mark.
-fn is_lifted(commit: &Commit, of: &str, at: Position) -> bool {
-    commit.task_changes.iter().any(|change| match change {
-        TaskChange::Requeue { agent, from, .. } => agent.as_str() == of && *from == at,
-        TaskChange::Remove { agent, position } => agent.as_str() == of && *position == at,
-        TaskChange::Edit { .. } => false,
-    })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use partition::bisect::parts;
+use partition::isolate::parts;
 use partition::{Input, OpenTurn, Save, SavedItem, SpilledMessage};
 use store::{Applied, Store};
 use tokio::sync::mpsc;

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 
 use model::MessageKey;
-use partition::bisect::parts;
+use partition::isolate::parts;
 use partition::{CommandKey, CommandVerdict, Input, Lookup};
 use runtime::{Backoff, retry_until, spawn_named};
 use store::{Applied, QueueRead, Store, StoreError};

@@ -3,7 +3,7 @@ use std::convert::Infallible;
 use std::sync::Mutex;
 
 use futures_util::FutureExt;
-use partition::bisect::parts;
+use partition::isolate::parts;
 use proptest::prelude::*;
 
 use super::*;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::{LiveFrame, MessageKey, TurnId, WaitNotice, WaitReason};
 use partition::{
     Action, Commit, IncidentKind, Input, MachineReport, MessageEnded, Outgoing, ReadyChunks, TurnWrite,
-    UsageWrite, bisect,
+    UsageWrite, isolate,
 };
 use store::StreamGap;
 use tokio::time::Instant;
@@ -160,7 +160,7 @@ impl PartitionSession<'_> {
                 self.background.written(messages);
                 let turns: Vec<TurnId> = refused.iter().map(|(turn, _)| turn.clone()).collect();
                 let mut actions = self.machine.handle(Input::Committed(refused), now(self.context));
-                bisect::apply_refusals(&mut actions, &unstorable, &turns);
+                isolate::apply_refusals(&mut actions, &unstorable, &turns);
                 self.perform(actions).await;
                 self.release_turns();
                 let (open, bytes) = self.machine.load();

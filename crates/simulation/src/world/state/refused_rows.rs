@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use model::{AgentId, Command, MessageKey, TaskId, TurnId};
-use partition::bisect::parts;
+use partition::isolate::parts;
 use partition::{CommandKey, EntryBody};
 
 use crate::publisher::Planned;

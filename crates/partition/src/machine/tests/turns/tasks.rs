@@ -33,7 +33,8 @@ fn what_is_wanted_of_a_task_waits_until_it_is_stored() {
         assert_eq!((of("e"), of("d")), (None, None));
         assert!(of("none").unwrap().contains("there is no task t2"));
         let changes: Vec<_> = script.commits.iter().flat_map(|commit| &commit.task_changes).collect();
-        assert!(matches!(&changes[..], [TaskChange::Edit { .. }]), "{changes:?}");
+        assert_eq!(changes.len(), 1, "{changes:?}");
+        assert_eq!(changes[0].position, Some(changes[0].stored), "it is only edited");
         let marks: Vec<_> = script.commits.iter().flat_map(|commit| &commit.failed_tasks).collect();
         assert_eq!(marks.len(), 1, "it is dropped");
     }
@@ -295,9 +296,7 @@ fn operators_retry_drop_and_edit_tasks() {
         edit: TaskEdit { content: Some("new".into()), metadata: None },
     };
     let commit = act_on(&mut script, "e", edit, false, positions[2]);
-    assert!(
-        matches!(&commit.task_changes[0], TaskChange::Edit { edit, .. } if edit.content.as_deref() == Some("new"))
-    );
+    assert_eq!(commit.task_changes[0].edit.content.as_deref(), Some("new"));
     let commit = act_on(&mut script, "d1", ControlKind::DropTask(task("t1")), false, positions[0]);
     assert!(commit.audit[0].error.as_ref().unwrap().contains("under way"), "{:?}", commit.audit);
     let commit = act_on(&mut script, "d2", ControlKind::DropTask(task("t2")), false, positions[1]);
@@ -306,7 +305,9 @@ fn operators_retry_drop_and_edit_tasks() {
         (positions[1], "dropped")
     );
     let commit = act_on(&mut script, "r", ControlKind::RetryTask(task("t0")), true, Position::from_stored(5));
-    assert!(matches!(commit.task_changes[0], TaskChange::Requeue { from, .. } if from.get() == 5));
+    let retried = &commit.task_changes[0];
+    assert_eq!(retried.stored.get(), 5);
+    assert!(retried.position.unwrap().get() > 5, "it has a new place");
     let commit = act_on(&mut script, "r2", ControlKind::RetryTask(task("t3")), false, positions[2]);
     assert!(commit.audit[0].error.is_some());
     script.auto = true;

@@ -58,7 +58,3 @@
         OFFSET 0
     ) AS t ON true
     WHERE f.position IS NOT NULL
-    -- The second check against duplicates. It covers only this key: two messages at one position
-    -- would be a defect and must not pass silently.
-    /*lean*/ /*careful*/ ON CONFLICT (bucket, thread_id, message_id) DO NOTHING /*end*/
-)

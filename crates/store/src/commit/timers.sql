@@ -1,29 +1,13 @@
--- Timers to arm: $1 commit, $2 bucket, $3 timer, $4 kind, $5 thread (NULL: none), $6 agent, $7
--- bucket of the agent, $8 delay in ms, $9 body.
-, armed AS MATERIALIZED (
-    SELECT i.*
-    FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::smallint[], $8::bigint[], $9::text[])
-         AS i (number, bucket, timer_id, kind, thread_id, agent_id, agent_bucket, wait_ms, body)
-    JOIN fence USING (number)
-)
--- Timers to change: $10 commit, $11 bucket, $12 timer, $13 state, $14 the cause of its end, $15 the
--- turn that the timer started, $16 the new due time, ms. Threads in which a turn of a person fails:
--- $17 commit, $18 bucket, $19 thread.
-, timer_changes AS MATERIALIZED (
-    SELECT i.*
-    FROM unnest($10::bigint[], $11::smallint[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[])
-         AS i (number, bucket, timer_id, state, ended_by, fired_turn, due_ms)
-    JOIN fence USING (number)
-)
+-- Timers that are armed, postponed, fired or ended.
 , replaced AS (
     -- A thread has one pending follow-up. If this statement itself fires or ends that follow-up, it
     -- is left out here. Otherwise one of the two changes of its row would be lost, and which one is
     -- undefined.
     UPDATE timers AS t SET state = 'cancelled', ended_at = clock_timestamp(), ended_by = 'replaced'
-    FROM armed AS a
+    FROM armed_timer_rows AS a
     WHERE a.kind = 'follow_up' AND t.bucket = a.bucket AND t.thread_id = a.thread_id AND t.kind = 'follow_up'
       AND t.state = 'pending' AND t.timer_id <> a.timer_id
-      AND NOT EXISTS (SELECT FROM timer_changes AS c
+      AND NOT EXISTS (SELECT FROM timer_change_rows AS c
                       WHERE c.bucket = t.bucket AND c.timer_id = t.timer_id AND c.state <> 'pending')
 )
 , set_timers AS (
@@ -33,7 +17,7 @@
            coalesce('epoch'::timestamptz + (a.body::jsonb ->> 'not_before_ms')::bigint * interval '1 ms',
                     clock_timestamp() + a.wait_ms * interval '1 ms'),
            a.body::jsonb
-    FROM armed AS a
+    FROM armed_timer_rows AS a
     ON CONFLICT (bucket, timer_id) DO NOTHING
 )
 , changed_timers AS (
@@ -43,16 +27,16 @@
         ended_at = CASE WHEN i.state <> 'pending' THEN clock_timestamp() END,
         ended_by = coalesce(i.ended_by, t.ended_by),
         fired_turn = coalesce(i.fired_turn, t.fired_turn)
-    FROM timer_changes AS i
+    FROM timer_change_rows AS i
     WHERE t.bucket = i.bucket AND t.timer_id = i.timer_id
       -- A timer that has fired can still be withdrawn; other timers that have ended do not change.
       AND (t.state = 'pending' OR (t.state = 'fired' AND i.state = 'withdrawn'))
       -- A follow-up that was replaced above stays ended. So does a follow-up that a person has
       -- answered with a turn that fails in this statement.
       AND NOT (i.state = 'pending' AND t.kind = 'follow_up'
-               AND (EXISTS (SELECT FROM armed AS a
+               AND (EXISTS (SELECT FROM armed_timer_rows AS a
                             WHERE a.kind = 'follow_up' AND a.bucket = t.bucket AND a.thread_id = t.thread_id
                               AND a.timer_id <> t.timer_id)
-                    OR EXISTS (SELECT FROM unnest($17::bigint[], $18::smallint[], $19::text[]) AS f (number, bucket, thread_id)
-                               WHERE f.number = i.number AND f.bucket = t.bucket AND f.thread_id = t.thread_id)))
+                    OR EXISTS (SELECT FROM failed_turn_rows AS f
+                               WHERE f.bucket = t.bucket AND f.thread_id = t.thread_id AND NOT f.is_synthetic)))
 )

@@ -1,20 +1,23 @@
--- Tasks that enter queues: $1 commit, $2 bucket, $3 agent, $4 position, $5 task, $6 kind, $7
--- content, $8 metadata, $9 digest; $10 bucket and $11 thread whose text it carries; $12 origin.
+-- Tasks that enter queues.
 , queued AS MATERIALIZED (
     SELECT i.*
-    FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
-                $9::bigint[], $10::smallint[], $11::text[], $12::text[])
-         AS i (number, bucket, agent_id, position, task_id, kind, content, metadata, digest, origin_bucket, origin_id, origin)
-    JOIN fence USING (number)
+    FROM task_rows AS i
     -- An id becomes free seven days after it was used, once its task is completed. Operators name
     -- pending and failed tasks by their ids. The check is repeated here so that a row whose id is
     -- not free is not touched, because another part of this statement may change that row.
-    WHERE (i.origin_id IS NULL OR NOT EXISTS (
+    WHERE (i.source_id IS NULL OR NOT EXISTS (
         -- The thread was erased after the owner had checked it.
         SELECT FROM erased_threads AS e
-        WHERE e.bucket = i.origin_bucket AND e.thread_id = i.origin_id AND e.recreated_at IS NULL
+        WHERE e.bucket = i.source_bucket AND e.thread_id = i.source_id AND e.recreated_at IS NULL
         OFFSET 0
     ))
+    -- The same for the agent's own thread: the owner adds tasks of schedules and continuations
+    -- without a check.
+    AND NOT EXISTS (
+        SELECT FROM erased_threads AS e
+        WHERE e.bucket = i.bucket AND e.thread_id = i.agent_id AND e.recreated_at IS NULL
+        OFFSET 0
+    )
     AND NOT EXISTS (
         SELECT FROM task_ids AS t
         WHERE t.bucket = i.bucket AND t.agent_id = i.agent_id AND t.task_id = i.task_id
@@ -45,15 +48,4 @@
     FROM queued AS q
     -- IS TRUE: without it the planner would make a join and compare each task with every other.
     WHERE (q.position IN (SELECT n.position FROM named AS n)) IS TRUE
-)
--- The agents of these tasks, except those written above: $13 commit, $14 bucket, $15 agent, each
--- once.
-, introduced AS (
-    -- Every agent that has a task has a row: a new owner finds the queues by these rows.
-    INSERT INTO agents (bucket, agent_id)
-    SELECT i.bucket, i.agent_id
-    FROM unnest($13::bigint[], $14::smallint[], $15::text[]) AS i (number, bucket, agent_id)
-    JOIN fence USING (number)
-    WHERE NOT EXISTS (SELECT FROM agents AS a WHERE a.bucket = i.bucket AND a.agent_id = i.agent_id OFFSET 0)
-    ON CONFLICT (bucket, agent_id) DO NOTHING
 )

@@ -17,15 +17,12 @@ use serde_json::json;
 
 use crate::action::Action;
 use crate::commit::Commit;
+use crate::commit::single::Single;
 use crate::timers::{TimerEnd, TimerWrite};
 use crate::types::{
-    AgentWrite, AuditWrite, Fallback, OutboxBatch, Outgoing, TaskWrite, TurnStatus, TurnWrite, UsageWrite,
+    AgentWrite, Fallback, OpenTurn, OutboxBatch, Outgoing, TaskWrite, TurnStatus, TurnWrite, UsageWrite,
 };
 
-/// Equal to [`model::ControlKind::name`].
-const STOP_TURN: &str = "stop_turn";
-/// Names of commands that change an agent's own row.
-const OF_AGENTS: [&str; 3] = ["pause", "resume", "clear_backoff"];
 /// Code of a turn or task that the store refuses.
 const UNSTORABLE: &str = "rejected_by_database";
 
@@ -41,7 +38,7 @@ pub struct CommitParts {
     pub unstorable: Vec<(MessageKey, String)>,
     /// Turns whose messages were refused, with the store's error: they have failed.
     pub refused: Vec<(TurnId, String)>,
-    /// Refused tasks and model calls, by name, with the store's error. Tasks have become dead
+    /// Refused tasks, inputs and model calls, by name, with the store's error. Tasks have become dead
     /// letters, and the machine that has them in its queues must be rebuilt.
     pub dropped: Vec<(String, String)>,
 }
@@ -57,6 +54,8 @@ pub enum CommitPart {
     Task(TaskWrite),
     /// A model call.
     Usage(UsageWrite),
+    /// An input that the commit itself opens.
+    Opened(OpenTurn),
 }
 
 impl CommitPart {
@@ -65,9 +64,27 @@ impl CommitPart {
         let first = match self {
             Self::Message(message) => Some(message),
             Self::Turn(turn) => turn.messages.first(),
-            Self::Task(_) | Self::Usage(_) => None,
+            Self::Task(_) | Self::Usage(_) | Self::Opened(_) => None,
         };
         first.map(|message| message.placement.position)
+    }
+
+    /// The write of the agent, for a task's turn.
+    fn queue<'a>(&self, commit: &'a Commit) -> Option<&'a AgentWrite> {
+        match self {
+            Self::Turn(turn) => commit.agents.get(turn.agent?),
+            Self::Message(_) | Self::Task(_) | Self::Usage(_) | Self::Opened(_) => None,
+        }
+    }
+
+    /// Selects the rows that belong to the part. A task or call needs no other: it is recognized
+    /// when it is decided again.
+    fn single<'a>(&'a self, queue: Option<&'a AgentWrite>) -> Option<Single<'a>> {
+        match self {
+            Self::Message(message) => Some(Single::Message(&message.key)),
+            Self::Turn(turn) => Some(Single::Turn(&turn.turn, queue)),
+            Self::Task(_) | Self::Usage(_) | Self::Opened(_) => None,
+        }
     }
 }
 
@@ -88,12 +105,13 @@ impl CommitParts {
         }
     }
 
-    /// Splits off the tasks and model calls to try them alone, after the store has refused the
+    /// Splits off the tasks, inputs and model calls to try them alone, after the store has refused the
     /// rest. False: there is nothing more to split.
     pub fn take_rest_apart(&mut self) -> bool {
         let tasks = std::mem::take(&mut self.rest.tasks).into_iter().map(CommitPart::Task);
         let usage = std::mem::take(&mut self.rest.usage).into_iter().map(CommitPart::Usage);
-        self.untried = tasks.chain(usage).collect::<Vec<_>>().into_iter();
+        let opened = std::mem::take(&mut self.rest.opened).into_iter().map(CommitPart::Opened);
+        self.untried = tasks.chain(usage).chain(opened).collect::<Vec<_>>().into_iter();
         self.untried.len() > 0
     }
 
@@ -110,30 +128,18 @@ impl CommitParts {
     /// part, because the part will later be found done.
     pub fn alone(&self, part: &CommitPart) -> Commit {
         let rest = &self.rest;
-        let mut alone = Commit::empty(rest.partition, rest.epoch, Seq(0), rest.position_high_water);
+        let mut alone = match part.single(part.queue(rest)) {
+            Some(single) => rest.rows_with(single),
+            None => Commit::empty(rest.partition, rest.epoch, Seq(0), rest.position_high_water),
+        };
         match part {
-            CommitPart::Message(message) => {
-                // The message's saved chunks would become a message again if the rest were never
-                // written.
-                alone.ended_spills = keep(&rest.ended_spills, |key| *key == message.key);
-                alone.messages.push(message.clone());
-            }
-            // A task or call needs nothing else: it is recognized when it is decided again.
+            CommitPart::Message(message) => alone.messages.push(message.clone()),
             CommitPart::Task(task) => alone.tasks.push(task.clone()),
             CommitPart::Usage(usage) => alone.usage.push(usage.clone()),
+            CommitPart::Opened(open) => alone.opened.push(open.clone()),
             CommitPart::Turn(turn) => {
-                let write = turn.agent.and_then(|index| rest.agents.get(index));
+                let write = part.queue(rest);
                 alone.agents.extend(write.cloned());
-                // Tasks behind the turn's own that operators have dropped are left out: they are
-                // written with their audit rows.
-                alone.failed_tasks = keep(&rest.failed_tasks, |failed| {
-                    write.is_some_and(|write| write.agent == failed.agent && failed.position <= write.head)
-                });
-                alone.ended_turns = keep(&rest.ended_turns, |(_, ended)| *ended == turn.turn);
-                alone.ended_spills = keep(&rest.ended_spills, |key| answers(key, &turn.turn));
-                alone.audit = keep(&rest.audit, |audit| is_done_with(audit, &turn.turn, write));
-                alone.timers = keep(&rest.timers, |timer| timer.armed_by() == Some(&turn.turn));
-                alone.usage = keep(&rest.usage, |usage| usage.turn == turn.turn);
                 alone.outbox = own_batch(turn, rest);
                 alone.turns.push(TurnWrite { agent: write.map(|_| 0), ..turn.clone() });
             }
@@ -144,14 +150,14 @@ impl CommitParts {
     /// Notes that the part has been written.
     pub fn wrote(&mut self, part: CommitPart) {
         // Tasks and calls were removed from the rest before they were tried.
+        let queue = part.queue(&self.rest).cloned();
+        if let Some(single) = part.single(queue.as_ref()) {
+            self.rest.remove_with(single);
+        }
         if let CommitPart::Turn(turn) = part {
-            self.rest.timers.retain(|timer| timer.armed_by() != Some(&turn.turn));
-            self.rest.usage.retain(|usage| usage.turn != turn.turn);
             // The turn's own outbox batch is deleted: the batch that is written with the rest
             // contains it.
             self.rest.sent.extend(own_batch(&turn, &self.rest).map(|batch| batch.id));
-            let write = turn.agent.and_then(|index| self.rest.agents.get(index));
-            self.rest.audit.retain(|audit| !is_done_with(audit, &turn.turn, write));
             self.written.extend(turn.agent);
         }
     }
@@ -173,6 +179,7 @@ impl CommitParts {
             CommitPart::Usage(usage) => {
                 self.dropped.push((format!("{} call {}", usage.answer, usage.number), detail));
             }
+            CommitPart::Opened(open) => self.dropped.push((open.opened.turn.to_string(), detail)),
             CommitPart::Turn(turn) => {
                 if let Some(batch) = &mut self.rest.outbox {
                     apply_refusal(batch, &turn.turn);
@@ -181,6 +188,9 @@ impl CommitParts {
                     }
                 }
                 self.rest.timers.retain(|timer| timer.armed_by() != Some(&turn.turn));
+                let single = Single::Turn(&turn.turn, None);
+                self.rest.opened.retain(|open| !single.opens(open));
+                self.rest.tasks.retain(|task| !single.continues(task));
                 // The turn's last message is its answer; a follow-up's answer was never shown.
                 let is_shown = !matches!(turn.on_refusal, Fallback::FollowUp(_));
                 let answer = turn.messages.last().filter(|_| is_shown);
@@ -198,7 +208,6 @@ impl CommitParts {
         match on_refusal {
             Fallback::Turn(mut failed) => {
                 (failed.code, failed.text) = (UNSTORABLE.to_owned(), text);
-                rest.failed_turns.retain(|other| other.opened.turn != failed.opened.turn);
                 rest.fail_turn(*failed);
             }
             Fallback::FollowUp(id) => {
@@ -207,11 +216,9 @@ impl CommitParts {
             }
             Fallback::Task(mut failed) => {
                 (failed.code, failed.text) = (UNSTORABLE.to_owned(), text);
-                // A stopped task already has a failure mark, and one statement can write a row only
-                // once.
-                let same = (failed.agent.clone(), failed.position);
-                rest.failed_tasks.retain(|other| (&other.agent, other.position) != (&same.0, same.1));
-                rest.failed_tasks.push(failed);
+                // A stopped task already has a failure mark.
+                rest.failed_tasks.retain(|other| !other.is_of(&failed.agent, failed.position));
+                rest.fail_task(failed);
             }
         }
     }
@@ -275,7 +282,7 @@ pub fn apply_refusals(actions: &mut [Action], unstorable: &[(MessageKey, String)
 /// Removes the consequences of a refused turn from an outbox batch, because the turn has failed.
 fn apply_refusal(batch: &mut OutboxBatch, turn: &TurnId) {
     batch.outgoing.retain(|outgoing| match outgoing {
-        Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => !is_of(outgoing, turn),
+        Outgoing::Task(_) | Outgoing::Pause(_) => !is_of(outgoing, turn),
         Outgoing::TurnEnded(_) => true,
     });
     for outgoing in &mut batch.outgoing {
@@ -299,7 +306,8 @@ pub(crate) fn withhold(batch: &mut OutboxBatch, turn: &TurnId) {
 /// no other batch has.
 fn own_batch(turn: &TurnWrite, commit: &Commit) -> Option<OutboxBatch> {
     let id: Position = turn.messages.first()?.placement.position;
-    let outgoing = keep(&commit.outbox.as_ref()?.outgoing, |outgoing| is_of(outgoing, &turn.turn));
+    let all = &commit.outbox.as_ref()?.outgoing;
+    let outgoing: Vec<Outgoing> = all.iter().filter(|it| is_of(it, &turn.turn)).cloned().collect();
     (!outgoing.is_empty()).then_some(OutboxBatch { id, outgoing })
 }
 
@@ -307,25 +315,9 @@ fn own_batch(turn: &TurnWrite, commit: &Commit) -> Option<OutboxBatch> {
 fn is_of(outgoing: &Outgoing, turn: &TurnId) -> bool {
     match outgoing {
         Outgoing::TurnEnded(ended) => ended.turn == *turn,
-        Outgoing::TurnOpened(opened) => opened.origin.turn() == Some(turn),
         Outgoing::Task(task) => task.origin.turn() == Some(turn),
         Outgoing::Pause(pause) => pause.turn == *turn,
     }
-}
-
-/// Whether the audit row concerns the turn or its agent's write: they must be written together.
-fn is_done_with(audit: &AuditWrite, turn: &TurnId, write: Option<&AgentWrite>) -> bool {
-    let is_of_turn = audit.action == STOP_TURN && audit.target.as_deref() == Some(turn.as_str());
-    let is_of_agent = write.is_some_and(|write| write.agent == audit.subject);
-    is_of_turn || (is_of_agent && OF_AGENTS.contains(&audit.action.as_str()))
-}
-
-fn answers(key: &MessageKey, turn: &TurnId) -> bool {
-    TurnId::of_answer(&key.message).is_some_and(|(of, _)| of == *turn)
-}
-
-fn keep<T: Clone>(all: &[T], wanted: impl Fn(&T) -> bool) -> Vec<T> {
-    all.iter().filter(|one| wanted(one)).cloned().collect()
 }
 
 /// The task in the form in which clients send it, so that it can be replayed.

@@ -1,12 +1,4 @@
--- One statement commits for several partitions in one round trip, all or nothing per partition.
--- statement.rs joins the parts of this statement in the order of their names and leaves out parts
--- that a group does not need. Each part numbers its parameters from $1; statement.rs renumbers
--- them.
---
--- $1 owner; arrays with one item per commit: $2 partition, $3 epoch, $4 commits, $5 checkpoint, $6
--- position_ms, $7 read_seq, $8 read_at_ns, $9 saves. Rows of the later parts name their commit by
--- number (from 1).
-WITH fence AS MATERIALIZED (
+, fence AS MATERIALIZED (
     -- Everything below is joined to this list. So a commit writes nothing if it was decided on
     -- another state than the stored one. In that case either the lease is lost (another epoch), or
     -- the store has gone back in time (fewer commits or saves).
@@ -19,15 +11,12 @@ WITH fence AS MATERIALIZED (
     -- that both held the weaker lock would deadlock. ORDER BY: renewals and other commits lock in
     -- the same order, so there is no cycle.
     SELECT c.number, p.partition_id, c.checkpoint, c.position_ms, c.read_seq, c.read_at_ns
-    FROM unnest($2::smallint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
-                $9::bigint[])
-         WITH ORDINALITY
-         AS c (partition_id, epoch, commits, checkpoint, position_ms, read_seq, read_at_ns, saves, number)
+    FROM commit_rows AS c
     JOIN partitions AS p ON p.partition_id = c.partition_id AND p.epoch = c.epoch AND p.commits = c.commits
     -- Saves are counted separately from the commits. A stored count above the owner's count means
     -- saves whose answer the owner has not received yet. Most owners have made no saves, and for
     -- them nothing is looked up.
-    WHERE p.owner = $1
+    WHERE p.owner = c.owner
       AND (c.saves = 0 OR c.saves <= (SELECT s.saves FROM partition_saves AS s WHERE s.partition_id = c.partition_id))
     ORDER BY p.partition_id
     FOR NO KEY UPDATE OF p

@@ -1,5 +1,4 @@
--- Queues of agents: $1 commit, $2 bucket, $3 agent, $4 guard, $5 head, $6 run, $7 failures, $8
--- wait: 'keep', 'clear' or 'start', $9 the wait in ms, $10 paused, $11 error_code, $12 error_text.
+-- Queues of agents. Of each agent one row: CTEs of a statement do not see what the others write.
 , wanted AS MATERIALIZED (
     -- `is_same`: the row already has all these values, so no new version of it is written.
     SELECT i.*, a.agent_id IS NULL AS is_absent,
@@ -13,11 +12,7 @@
            AND (i.error_code IS NULL
                 OR (a.error_code IS NOT DISTINCT FROM i.error_code AND a.error_text IS NOT DISTINCT FROM i.error_text))
            AS is_same
-    FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::bigint[], $5::bigint[], $6::integer[], $7::integer[],
-                $8::text[], $9::bigint[], $10::boolean[], $11::text[], $12::text[])
-         WITH ORDINALITY
-         AS i (number, bucket, agent_id, guard, head, run, failures, wait, wait_ms, paused, error_code, error_text, item)
-    JOIN fence USING (number)
+    FROM agent_rows AS i
     LEFT JOIN agents AS a ON a.bucket = i.bucket AND a.agent_id = i.agent_id
 )
 , moved AS (
@@ -57,29 +52,4 @@
     UNION ALL
     -- IS TRUE: without it the planner would make a join and compare each agent with every other.
     SELECT item FROM wanted WHERE is_absent AND ((bucket, agent_id) IN (SELECT bucket, agent_id FROM created)) IS TRUE
-)
--- Finished turns: $13 commit, $14 bucket, $15 turn, $16 its thread, $17 first and $18 last message
--- (NULL: it has none), $19 item of the agents above (NULL: none), $20 true when a failed turn with
--- this id is deleted.
-, begun AS MATERIALIZED (
-    -- Every committed turn has its input, whatever its run. If a message with the id of the answer
-    -- were stored already, only half of the turn would be written.
-    SELECT i.turn, i.bucket, i.thread_id, i.turn_id, i.ends_failed,
-           /*lean*/ true /*careful*/
-           NOT EXISTS (SELECT FROM messages AS m
-                       WHERE m.bucket = i.bucket AND m.thread_id = i.thread_id AND m.message_id = i.first_id
-                       OFFSET 0)
-           AND NOT EXISTS (SELECT FROM messages AS m
-                           WHERE m.bucket = i.bucket AND m.thread_id = i.thread_id AND m.message_id = i.last_id
-                           OFFSET 0) /*end*/ AS is_new
-    FROM unnest($13::bigint[], $14::smallint[], $15::text[], $16::text[], $17::text[], $18::text[], $19::bigint[],
-                $20::boolean[])
-         WITH ORDINALITY
-         AS i (number, bucket, turn_id, thread_id, first_id, last_id, item, ends_failed, turn)
-    JOIN fence USING (number)
-    WHERE i.item IS NULL OR i.item IN (SELECT item FROM won)
-)
-, retried AS (
-    DELETE FROM failed_turns AS f USING begun AS b
-    WHERE f.bucket = b.bucket AND f.thread_id = b.thread_id AND f.turn_id = b.turn_id AND b.ends_failed
 )

@@ -20,6 +20,7 @@ pub mod foreign;
 mod item;
 pub mod memory;
 mod pairing;
+pub mod prompts;
 pub mod render;
 mod results_of_kind;
 pub mod retention;

@@ -3,6 +3,7 @@
 
 use batches::compaction::{transcript_for_memory, transcript_of_turn};
 use batches::memory::{RECALLED, RecalledFacts};
+use batches::prompts;
 use model::{
     BusyPolicy, CommandId, ContinuedBatch, FollowedTurn, Message, Metadata, Position, Task, TaskId, TaskKind,
     TaskOrigin, TurnId, TurnOpened, TurnOptions, TurnOrigin,
@@ -18,14 +19,6 @@ const CONTINUATION: &str = "continuation";
 const MAX_CONTINUATIONS: u64 = 50;
 /// Bytes of a turn's messages passed to the tasks that follow it.
 const MOST_OF_TURN: usize = 128 << 10;
-/// Text for the model.
-const CONTENT: &str = "You asked for another step. Please go on where you stopped.";
-
-/// Prompt of memory tasks. See [`batches::memory::parse_facts`].
-const NOTE_FACTS: &str = "Note the facts of this turn that are worth remembering of the user, as JSON and nothing else: \
-    {\"facts\": [{\"text\": \"one sentence that makes sense alone\", \"kind\": \"preference\", \"confidence\": 0.9}]}. \
-    At most 32; without any: {\"facts\": []}. What you remember already, and what is only repeated from it, is no new fact. \
-    A fact that makes one of those wrong or outdated which you remember names the ids of these: \"supersedes\": [\"…\"].";
 
 /// Whether a batch continues.
 #[derive(Debug, PartialEq)]
@@ -71,7 +64,7 @@ fn opening(opened: &TurnOpened, answer: Position, continued: ContinuedBatch) -> 
     Some(NewWork::Turn(Box::new(TurnOpened {
         turn: TurnId::continuation(&opened.thread, answer).ok()?,
         run: 0,
-        content: CONTENT.to_owned(),
+        content: prompts::CONTINUE.to_owned(),
         origin: TurnOrigin::Continuation(continued),
         metadata: Metadata::EMPTY,
         actor: None,
@@ -99,7 +92,7 @@ fn task(task: &Task, continued: ContinuedBatch) -> Option<NewWork> {
         | TaskOrigin::Summary { .. }
         | TaskOrigin::Continuation(_) => TaskOrigin::Continuation(continued),
     };
-    let (content, metadata) = (CONTENT.to_owned(), Metadata::EMPTY);
+    let (content, metadata) = (prompts::CONTINUE.to_owned(), Metadata::EMPTY);
     Some(NewWork::Task(Task { id, content, origin, metadata, ..task.clone() }))
 }
 
@@ -119,8 +112,8 @@ pub(super) fn tasks(
     recalled: &RecalledFacts,
 ) -> Vec<Task> {
     let wanted = [
-        (opened.options.work_request, TaskKind::WorkRequest, "work", "Do the work that this turn asks for."),
-        (opened.options.memory, TaskKind::Memory, "memory", NOTE_FACTS),
+        (opened.options.work_request, TaskKind::WorkRequest, "work", prompts::DO_WORK),
+        (opened.options.memory, TaskKind::Memory, "memory", prompts::NOTE_FACTS),
     ];
     if wanted.iter().all(|(wanted, ..)| !wanted) {
         return Vec::new();

@@ -1,6 +1,6 @@
 //! The statements that apply a group of commits.
 //!
-//! There are seven fixed texts, so each is prepared once on a connection. A group runs the first
+//! There are nine fixed texts, so each is prepared once on a connection. A group runs the first
 //! text that has all of its tables. Not always the complete one, because opening a table costs
 //! something even if no row is written: with empty lists, Postgres 15 needed 0.2 ms for messages,
 //! 0.5 ms for turns and 2.8 ms for all tables, on a busy machine.
@@ -30,9 +30,11 @@ const SEQUEL_ENDS: &[TableParts] = &[failed_turns::TABLE, spills::TURNS];
 const RARE: &[TableParts] = &[task_changes::TABLE, failed_turns::DROPPED, audit::TABLE, incidents::TABLE];
 
 /// The texts, the shortest first. Some tables read lists of tables before them.
-static TEXTS: [Text; 6] = [
+static TEXTS: [Text; 8] = [
     Text::of(&[&[messages::WITHOUT_TURNS]]),
+    Text::of(&[&[tasks::TABLE, tasks::NEW_AGENTS]]),
     Text::of(&[&[messages::WITHOUT_TURNS], ENDS]),
+    Text::of(&[QUEUES, &[messages::TABLE, usage::TABLE]]),
     Text::of(&[QUEUES, &[messages::TABLE], FREQUENT]),
     Text::of(&[QUEUES, &[messages::TABLE], FREQUENT, ENDS, TURN_ENDS]),
     Text::of(&[QUEUES, &[messages::TABLE], FREQUENT, SEQUEL_ENDS, SEQUELS]),

@@ -61,7 +61,7 @@ impl ChaosSettings {
             other_binary: None,
             partitions: 8,
             lease: Duration::from_secs(3),
-            gap_timeout: Duration::from_secs(8),
+            gap_timeout: Duration::from_secs(14),
             threads: 30,
             talks: TalkSettings {
                 people: 6,

@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    fs::File,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -15,13 +16,20 @@ const LOCK: &str = "package-lock.json";
 /// Installs the packages unless the same ones are there.
 pub fn install(source: &Path, target: &Path) -> Result<()> {
     fs::create_dir_all(target)?;
-    let installed = target.join("installed.json");
+    // Tests are processes that start concurrently.
+    let held = File::create(target.join(".lock"))?;
+    held.lock()?;
+    let (packages, installed) = (target.join("node_modules"), target.join("installed.json"));
     let lock = fs::read(source.join(LOCK)).with_context(|| format!("reading {LOCK}"))?;
     for file in files(source)? {
         fs::copy(&file, target.join(file.file_name().unwrap_or_default()))?;
     }
     if fs::read(&installed).is_ok_and(|before| before == lock) {
         return Ok(());
+    }
+    // npm does not remove what an install that was killed has left.
+    if packages.exists() {
+        fs::remove_dir_all(&packages)?;
     }
     let mut npm = Command::new("npm");
     npm.args(["ci", "--no-audit", "--no-fund"]).current_dir(target);

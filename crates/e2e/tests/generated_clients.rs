@@ -81,14 +81,18 @@ fn typescript(calls: &[Call]) -> String {
         type Call = (client: Client<paths>) => Promise<{ response: Response; error?: unknown }>;\n\n\
         export const calls: [string, Call][] = [\n"
             .to_owned();
-    for Call { operation, method, path, of_path, of_query, body, .. } in calls {
+    for Call { operation, method, path, of_path, of_query, body, lines, .. } in calls {
         let mut params = json!({});
         for (place, parameters) in [("path", of_path), ("query", of_query)] {
             if !parameters.is_empty() {
                 params[place] = Value::Object(parameters.clone());
             }
         }
-        let body = body.as_ref().map(|body| format!("body: {body}, ")).unwrap_or_default();
+        let mut body = body.as_ref().map(|body| format!("body: {body}, ")).unwrap_or_default();
+        if let Some((kind, text)) = lines {
+            let headers = json!({"content-type": kind});
+            write!(body, "body: {text:?}, bodySerializer: (body) => body, headers: {headers}, ").unwrap();
+        }
         let options = format!("{{ params: {params}, {body}parseAs: \"stream\" }}");
         writeln!(source, "  [{operation:?}, (client) => client.{method}({path:?}, {options})],").unwrap();
     }
@@ -149,6 +153,9 @@ fn python(calls: &[Call]) -> Value {
         let mut written = json!({"operation": call.operation, "tag": call.tag, "parameters": parameters});
         if let Some(body) = &call.body {
             written["body"] = body.clone();
+        }
+        if let Some((_, text)) = &call.lines {
+            written["lines"] = json!(text);
         }
         written
     };

@@ -188,7 +188,7 @@ async fn the_ledger_adds_little_to_what_a_turn_writes() {
     // As above, others write at the same time and begin checkpoints.
     let (mut without, mut with) = (i64::MAX, i64::MAX);
     let mut rounds = 0;
-    while rounds < ROUNDS || (rounds < 10 * ROUNDS && with * 10 > without * 11) {
+    while rounds < ROUNDS || (rounds < 50 * ROUNDS && with * 10 > without * 11) {
         let has_usage = rounds % 2 == 1;
         let commit = if has_usage { round_with_usage(&owner, rounds) } else { round(&owner, rounds) };
         rounds += 1;

@@ -195,7 +195,7 @@ impl EvidenceFixture {
             dead_letters: &self.dead_letters,
             ends: &ends,
             transcripts: &[("t".to_owned(), self.transcripts.clone())],
-            gap_timeout: Duration::from_secs(5),
+            gap_timeout: Duration::from_secs(10),
             allow_entry_letters: false,
         };
         let mut rules: Vec<_> = verify(&evidence).into_iter().map(|violation| violation.rule).collect();

@@ -52,6 +52,8 @@ pub(super) struct Call {
     /// The parameters of the query that every request needs.
     pub(super) of_query: Map<String, Value>,
     pub(super) body: Option<Value>,
+    /// The content type and the text of a body that is not one JSON value.
+    pub(super) lines: Option<(String, String)>,
     /// The statuses that the description names; refusals may also have those of `default`.
     pub(super) statuses: Vec<u64>,
     /// Whether the answer to this call is a stream that does not end.
@@ -71,7 +73,11 @@ impl Description<'_> {
         let mut calls = Vec::new();
         for (path, operations) in self.api["paths"].as_object().unwrap() {
             for (method, operation) in operations.as_object().unwrap() {
-                let content = &self.resolved(&operation["requestBody"]).1["content"]["application/json"];
+                let contents = &self.resolved(&operation["requestBody"]).1["content"];
+                let content = &contents["application/json"];
+                let lines = contents.as_object().into_iter().flatten().find(|_| content.is_null());
+                let lines =
+                    lines.map(|(kind, of)| (kind.clone(), of["example"].as_str().unwrap().to_owned()));
                 let bodies = match content.is_null() {
                     true => vec![None],
                     false => self.bodies(content).into_iter().map(Some).collect(),
@@ -90,6 +96,7 @@ impl Description<'_> {
                         of_path: self.parameters(operation, "path"),
                         of_query: self.parameters(operation, "query"),
                         body,
+                        lines: lines.clone(),
                         statuses: responses.keys().filter_map(|status| status.parse().ok()).collect(),
                         is_endless: is_stream && method == "get",
                     });

@@ -317,9 +317,9 @@ impl Operation {
         ])
     }
 
-    /// Lines of JSON.
+    /// Lines of JSON. They are binary, so that generated clients send them as they are.
     pub(crate) fn lines_body(mut self, example: &str) -> Self {
-        let (schema, example) = (json!({ "type": "string" }), json!(example));
+        let (schema, example) = (json!({ "type": "string", "format": "binary" }), json!(example));
         self.body = Some(RequestBodySpec { content_type: JSON_LINES, schema, example, is_required: true });
         self.errors(&[ErrorCode::UnsupportedMediaType, ErrorCode::BodyTimeout, ErrorCode::IncompleteBody])
     }

@@ -115,7 +115,8 @@ async function cancelledResponse() {
 async function backgroundResponse() {
   const { responses } = openai(plain);
   const thread = `background-${seed}`;
-  const body = { model: agent, input: `slowly in the background ${"and on ".repeat(20)}`, conversation: thread, background: true };
+  // It takes a dozen seconds, so that a client on a busy machine sees it in progress as well.
+  const body = { model: agent, input: `slowly in the background ${"and on ".repeat(60)}`, conversation: thread, background: true };
   const headers = { "Idempotency-Key": thread };
   const asked = () => responses.create({ ...body, metadata: { order: "7" } }, { headers });
   const first = await asked();

@@ -7,6 +7,7 @@ written by the model of its schema, which drops fields that it does not know: wh
 
 import datetime
 import importlib
+import io
 import json
 import keyword
 import re
@@ -14,6 +15,7 @@ import sys
 import typing
 
 from antiphon_client import Client
+from antiphon_client.types import File
 
 
 def snake(name):
@@ -62,6 +64,8 @@ with Client(base_url=base_url, timeout=20) as client:
         arguments = {snake(name): argument(value, kinds[snake(name)]) for name, value in call["parameters"].items()}
         if "body" in call:
             arguments["body"] = body_of(module, call["body"])
+        if "lines" in call:
+            arguments["body"] = File(payload=io.BytesIO(call["lines"].encode()))
         # As `sync_detailed` does it, which would read every answer as JSON: streams are for a library of events.
         answer = client.get_httpx_client().request(**module._get_kwargs(**arguments))
         if re.match(r"application/(problem\+)?json\b", answer.headers.get("content-type", "")):

@@ -14,7 +14,7 @@ use crate::error::{StoreError, is_of_pooler, refuses_login};
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Maximum number of texts that a connection keeps prepared. All of the crate have about 240; a
-/// connection that commits has the seven of `commit/statement.rs`.
+/// connection that commits has the nine of `commit/statement.rs`.
 const PREPARED_STATEMENTS: usize = 256;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -111,7 +111,8 @@ pub(crate) fn json_lines(body: Body) -> Response {
     response
 }
 
-/// Writes the export to its end, or until the client has gone. Dropping `_place` then frees its place.
+/// Writes the export to its end, or until the client has gone. Dropping `_place` then frees its
+/// place.
 async fn write(
     mut sink: PartSink,
     scope: ExportScope,

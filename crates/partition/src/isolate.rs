@@ -38,8 +38,8 @@ pub struct CommitParts {
     pub unstorable: Vec<(MessageKey, String)>,
     /// Turns whose messages were refused, with the store's error: they have failed.
     pub refused: Vec<(TurnId, String)>,
-    /// Refused tasks, inputs and model calls, by name, with the store's error. Tasks have become dead
-    /// letters, and the machine that has them in its queues must be rebuilt.
+    /// Refused tasks, inputs and model calls, by name, with the store's error. Tasks have become
+    /// dead letters, and the machine that has them in its queues must be rebuilt.
     pub dropped: Vec<(String, String)>,
 }
 
@@ -105,8 +105,8 @@ impl CommitParts {
         }
     }
 
-    /// Splits off the tasks, inputs and model calls to try them alone, after the store has refused the
-    /// rest. False: there is nothing more to split.
+    /// Splits off the tasks, inputs and model calls to try them alone, after the store has refused
+    /// the rest. False: there is nothing more to split.
     pub fn take_rest_apart(&mut self) -> bool {
         let tasks = std::mem::take(&mut self.rest.tasks).into_iter().map(CommitPart::Task);
         let usage = std::mem::take(&mut self.rest.usage).into_iter().map(CommitPart::Usage);

@@ -18,6 +18,8 @@ use crate::statement::Statement;
 const QUEUES: &[TableParts] = &[agents::TABLE, turns::TABLE];
 /// Tables that most turns and tasks write.
 const FREQUENT: &[TableParts] = &[tasks::TABLE, tasks::NEW_AGENTS, outbox::SENT, outbox::TABLE, usage::TABLE];
+/// The same, without new tasks.
+const TURNS_ALONE: &[TableParts] = &[outbox::SENT, outbox::TABLE, usage::TABLE];
 /// Ends of messages, with or without turns.
 const ENDS: &[TableParts] = &[dead_letters::TABLE, failed_messages::TABLE, spills::MESSAGES];
 /// Ends of turns.
@@ -34,7 +36,7 @@ static TEXTS: [Text; 8] = [
     Text::of(&[&[messages::WITHOUT_TURNS]]),
     Text::of(&[&[tasks::TABLE, tasks::NEW_AGENTS]]),
     Text::of(&[&[messages::WITHOUT_TURNS], ENDS]),
-    Text::of(&[QUEUES, &[messages::TABLE, usage::TABLE]]),
+    Text::of(&[QUEUES, &[messages::TABLE], TURNS_ALONE]),
     Text::of(&[QUEUES, &[messages::TABLE], FREQUENT]),
     Text::of(&[QUEUES, &[messages::TABLE], FREQUENT, ENDS, TURN_ENDS]),
     Text::of(&[QUEUES, &[messages::TABLE], FREQUENT, SEQUEL_ENDS, SEQUELS]),

@@ -46,9 +46,10 @@ impl Single<'_> {
         open.opened.origin.turn().is_some_and(|turn| self.is_turn(turn))
     }
 
-    /// True for the task that continues the turn's batch.
+    /// True for the task that continues the turn's batch. Other tasks that follow a turn come from
+    /// the stream.
     pub(crate) fn continues(self, task: &TaskWrite) -> bool {
-        task.queued.task.origin.turn().is_some_and(|turn| self.is_turn(turn))
+        task.queued.task.origin.continued_turn().is_some_and(|turn| self.is_turn(turn))
     }
 
     /// Marks behind the turn's own task are left out: operators have dropped these tasks, and they

@@ -51,7 +51,7 @@ pub(super) fn without_work_of(
     mut opened: Vec<OpenTurn>,
 ) -> (Vec<QueuedTask>, Vec<OpenTurn>) {
     let is_refused = |turn: Option<&TurnId>| turn.is_some_and(|turn| refused.contains_key(turn));
-    tasks.retain(|queued| !is_refused(queued.task.origin.turn()));
+    tasks.retain(|queued| !is_refused(queued.task.origin.continued_turn()));
     opened.retain(|open| !is_refused(open.opened.origin.turn()));
     (tasks, opened)
 }

@@ -504,7 +504,8 @@ pub(crate) fn sent_by_stopped(commit: &Commit) -> Vec<(TurnId, String)> {
             Outgoing::TurnEnded(_) => None,
         });
         let opened = commit.opened.iter().filter(move |open| open.opened.origin.turn() == Some(turn));
-        let tasks = commit.tasks.iter().filter(move |task| task.queued.task.origin.turn() == Some(turn));
+        let tasks =
+            commit.tasks.iter().filter(move |task| task.queued.task.origin.continued_turn() == Some(turn));
         let own = opened
             .map(|open| format!("input {}", open.opened.turn))
             .chain(tasks.map(|task| format!("task {}", task.queued.task.id)));

@@ -13,7 +13,7 @@ use ::transfer::{
 use axum::body::Body;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use batches::export_import::{ImportLimits, InvalidBatches};
+use batches::export_import::{ExportWriter, ImportLimits, InvalidBatches};
 use bytes::Bytes;
 use futures_util::stream;
 use http_server::error::{ErrorCode, Problem};
@@ -45,10 +45,16 @@ pub(crate) fn operations() -> Vec<Operation> {
             .scope(Scope::ImportData)
             .query::<ImportQuery>()
             .actor_header()
-            .lines_body("{\"antiphon_export\":2}\n")
+            .lines_body(&empty_export())
             .response_with(lines())
             .errors(&[ErrorCode::InvalidImport, ErrorCode::DatabaseBusy, ErrorCode::Draining]),
     ]
+}
+
+/// An export without threads, as the example of a body that is accepted.
+fn empty_export() -> String {
+    let mut writer = ExportWriter::new();
+    writer.header() + &writer.trailer()
 }
 
 /// How damaged batches are handled.

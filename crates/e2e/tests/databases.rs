@@ -5,7 +5,8 @@ use std::{io, time::Duration};
 use devservices::{services::ScratchDir, workspace};
 use sqlx::migrate::Migrator;
 use testkit::{
-    fleet::{Fleet, Invocation, READY_LIMIT, invoke},
+    WAIT_TIMEOUT,
+    fleet::{Fleet, Invocation, invoke},
     host_and_port, http,
     services::{NatsServer, TestDatabase},
 };
@@ -41,7 +42,7 @@ async fn newer_fleet_waits_for_the_migration() {
         assert_eq!(lines.matches("it lacks migration").count(), 1, "{lines}");
     }
     fleet.migrate().await.unwrap();
-    fleet.ready(READY_LIMIT).await.unwrap();
+    fleet.ready(WAIT_TIMEOUT).await.unwrap();
     let mut fixture = Fixture::on(fleet, nats, pool, Some(database)).await;
     fixture.send_many("healed", 5).await;
     fixture.until_ended(SOON).await;
@@ -102,7 +103,7 @@ async fn commits_that_a_crash_may_take_are_warned_of() {
     let mut fleet = Fleet::prepare(options(&nats, database.url())).unwrap();
     fleet.migrate().await.unwrap();
     fleet.spawn().unwrap();
-    fleet.ready(READY_LIMIT).await.unwrap();
+    fleet.ready(WAIT_TIMEOUT).await.unwrap();
     let warned = |process: &testkit::fleet::Process| {
         let lines = std::fs::read_to_string(process.log()).unwrap();
         lines.matches("synchronous_commit is off").count()
@@ -112,7 +113,7 @@ async fn commits_that_a_crash_may_take_are_warned_of() {
     sqlx::query(sqlx::AssertSqlSafe(off)).execute(&pool).await.unwrap();
     for process in fleet.workers.iter_mut().chain(&mut fleet.gateways) {
         process.restart().await.unwrap();
-        process.ready(READY_LIMIT).await.unwrap();
+        process.ready(WAIT_TIMEOUT).await.unwrap();
         assert_eq!(warned(process), 1, "{}", process.name());
     }
 }

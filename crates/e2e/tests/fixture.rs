@@ -11,7 +11,7 @@ use testkit::{
     WAIT_TIMEOUT,
     acked_publishes::AckLog,
     db_snapshot,
-    fleet::{Fleet, FleetOptions, READY_LIMIT},
+    fleet::{Fleet, FleetOptions},
     http,
     load::{Disorder, PlannedMessage},
     publisher::{Addressing, Publisher},
@@ -150,7 +150,7 @@ impl Fixture {
     /// entries of its partitions.
     pub(crate) async fn until_owned(&self, thread: &str) {
         let path = format!("/v1/threads/{thread}");
-        self.until("a worker answers for the thread", READY_LIMIT, async || {
+        self.until("a worker answers for the thread", WAIT_TIMEOUT, async || {
             self.api().send("GET", &path, None, &[]).await.is_ok_and(|answer| answer.status != 503)
         })
         .await;

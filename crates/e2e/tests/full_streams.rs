@@ -2,8 +2,6 @@
 //! theirs. Publishers get an error, nothing acknowledged is lost, and the fleet's own purge frees
 //! space.
 
-use std::time::Duration;
-
 use async_nats::jetstream::{
     self,
     stream::{Config, Stream},
@@ -12,7 +10,7 @@ use model::{PartitionCount, ThreadId};
 use serde_json::{Value, json};
 use testkit::{
     WAIT_TIMEOUT, db_snapshot,
-    fleet::{Fleet, READY_LIMIT},
+    fleet::Fleet,
     services::{NatsServer, TestDatabase},
 };
 use wire::subject;
@@ -28,7 +26,6 @@ const STREAM_BYTES: usize = 1 << 20;
 /// reserve; the last one a quarter of the others.
 const RESERVED: usize = (PARTITIONS as usize + 2) * STREAM_BYTES + STREAM_BYTES / 4;
 const CHUNK_BYTES: usize = 16 << 10;
-const LIMIT: Duration = WAIT_TIMEOUT;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_stream_refuses_publishers_and_loses_nothing() {
@@ -102,12 +99,12 @@ async fn streams_that_do_not_fit_the_nats_server_are_refused() {
     let mut fleet = with_streams_of(STREAM_BYTES);
     fleet.migrate().await.unwrap();
     fleet.spawn().unwrap();
-    fleet.ready(READY_LIMIT).await.unwrap();
+    fleet.ready(WAIT_TIMEOUT).await.unwrap();
     let mut fixture = Fixture::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
     let grown = with_streams_of(storage + 1).migrate().await.unwrap_err().to_string();
     assert!(grown.contains(&expected), "streams that are there already: {grown}");
     fixture.send(&short("fits", "m", 0)).await;
-    fixture.until_ended(LIMIT).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     fixture.audit(Vec::new()).await;
 }
 
@@ -139,9 +136,9 @@ async fn bytes_of<Info>(stream: &Stream<Info>) -> usize {
 async fn assert_room_after_purge(fixture: &Fixture, acknowledged: usize) {
     let stored = async || db_snapshot::ended(&fixture.pool).await.unwrap_or_default();
     let wanted = i64::try_from(acknowledged).unwrap();
-    fixture.until("what was acknowledged is stored", LIMIT, async || stored().await.0 >= wanted).await;
-    fixture.until("there is room", LIMIT, async || publish(fixture, acknowledged).await.is_ok()).await;
-    fixture.until("what came then is stored", LIMIT, async || stored().await.0 > wanted).await;
+    fixture.until("what was acknowledged is stored", WAIT_TIMEOUT, async || stored().await.0 >= wanted).await;
+    fixture.until("there is room", WAIT_TIMEOUT, async || publish(fixture, acknowledged).await.is_ok()).await;
+    fixture.until("what came then is stored", WAIT_TIMEOUT, async || stored().await.0 > wanted).await;
     assert_eq!(stored().await, (wanted + 1, 0), "each once");
 }
 

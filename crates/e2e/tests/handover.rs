@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{WAIT_TIMEOUT, db_snapshot, fleet::READY_LIMIT};
+use testkit::{WAIT_TIMEOUT, db_snapshot};
 use tokio::time::sleep;
 
 use crate::fixture::{Fixture, LEASE, PARTITIONS, long, short};
@@ -13,7 +13,7 @@ async fn two_workers_share_evenly_and_a_third_gets_its_part() {
     assert!(fixture.is_shared_evenly().await);
     let third = fixture.fleet.add_worker().unwrap();
     fixture.fleet.workers[third].spawn().unwrap();
-    fixture.fleet.workers[third].ready(READY_LIMIT).await.unwrap();
+    fixture.fleet.workers[third].ready(WAIT_TIMEOUT).await.unwrap();
     fixture
         .until("three workers have 2 or 3 each", WAIT_TIMEOUT, async || {
             let shares = fixture.shares().await;

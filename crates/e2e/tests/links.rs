@@ -8,7 +8,7 @@ use std::{
 use serde_json::json;
 use testkit::{
     WAIT_TIMEOUT,
-    fleet::{Fleet, READY_LIMIT, invoke},
+    fleet::{Fleet, invoke},
     http,
     link::Link,
     load::PlannedMessage,
@@ -21,7 +21,6 @@ use crate::{
     fixture::{Fixture, options},
 };
 
-const LIMIT: Duration = WAIT_TIMEOUT;
 /// The longest silence for subscribers when a NATS host becomes silent and there is another one.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Limit for anything that waits for a store which does not answer.
@@ -51,10 +50,10 @@ async fn fleet_with_slow_nats_streams_stores_and_answers() {
     let mut fleet = fleet_over(&nats, &database, link.url(nats.url()).unwrap()).await;
     link.set_delay(Duration::from_secs(1));
     fleet.spawn().unwrap();
-    fleet.ready(READY_LIMIT).await.unwrap();
+    fleet.ready(WAIT_TIMEOUT).await.unwrap();
     let fixture = Fixture::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
     fixture
-        .until("every partition has its owner", LIMIT, async || {
+        .until("every partition has its owner", WAIT_TIMEOUT, async || {
             fixture.shares().await.values().sum::<usize>() == 8
         })
         .await;
@@ -63,13 +62,13 @@ async fn fleet_with_slow_nats_streams_stores_and_answers() {
     let (far, talk) = (fixture.following("far").await, fixture.following("talk").await);
     let message = pieces("far", "m", 20);
     fixture.send_part(&message, 0..10).await;
-    far.wait(LIMIT, |progress| progress.events >= 10).await.unwrap();
+    far.wait(WAIT_TIMEOUT, |progress| progress.events >= 10).await.unwrap();
     println!("chunks were streamed after {:?}", began.elapsed());
     let said = fixture.api().say("talk", "hello").await.unwrap();
     println!("an input was taken after {:?}", began.elapsed());
     fixture.send_part(&message, 10..20).await;
-    far.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
-    talk.wait(LIMIT, |progress| progress.terminals >= 1).await.unwrap();
+    far.wait(WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
+    talk.wait(WAIT_TIMEOUT, |progress| progress.terminals >= 1).await.unwrap();
     println!("a turn was answered after {:?}", began.elapsed());
     assert_eq!(text_seen(&talk, &said.answer), "You said: hello");
     assert_eq!(fixture.messages_of("talk").await.len(), 2);
@@ -91,24 +90,24 @@ async fn a_nats_host_that_falls_silent_is_left_within_ten_seconds() {
     let urls = format!("{},{}", first.url(nats.url()).unwrap(), second.url(nats.url()).unwrap());
     let mut fleet = fleet_over(&nats, &database, urls).await;
     fleet.spawn().unwrap();
-    fleet.ready(READY_LIMIT).await.unwrap();
+    fleet.ready(WAIT_TIMEOUT).await.unwrap();
     let fixture = Fixture::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
     let (follower, talk) = (fixture.following("silent").await, fixture.following("talk").await);
     let message = pieces("silent", "m", 30);
     fixture.send_part(&message, 0..10).await;
-    follower.wait(LIMIT, |progress| progress.events >= 10).await.unwrap();
+    follower.wait(WAIT_TIMEOUT, |progress| progress.events >= 10).await.unwrap();
     let before = fixture.api().say("talk", "before").await.unwrap();
     until_ended(&talk, &before.answer).await;
     second.lead_to(server);
     let began = Instant::now();
     first.set_silent(true);
     fixture.send_part(&message, 10..20).await;
-    follower.wait(LIMIT, |progress| progress.events >= 20).await.unwrap();
+    follower.wait(WAIT_TIMEOUT, |progress| progress.events >= 20).await.unwrap();
     let heard = began.elapsed();
     println!("heard again after {heard:?}");
     assert!(heard < SILENCE, "viewers heard nothing for {heard:?}");
     fixture.send_part(&message, 20..30).await;
-    follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
     let after = fixture.api().say("talk", "after").await.unwrap();
     until_ended(&talk, &after.answer).await;
     assert_eq!(follower.progress().opened, 1, "it was cut");
@@ -121,7 +120,7 @@ async fn a_nats_server_that_stood_still_is_heard_again_at_once() {
     let follower = fixture.following("still").await;
     let message = pieces("still", "m", 30);
     fixture.send_part(&message, 0..10).await;
-    follower.wait(LIMIT, |progress| progress.events >= 10).await.unwrap();
+    follower.wait(WAIT_TIMEOUT, |progress| progress.events >= 10).await.unwrap();
     fixture.nats.freeze();
     let refused = fixture.api().say_with("talk", &json!({"content": "hello"}), &[]).await.unwrap();
     assert_eq!((refused.status, refused.json().unwrap()["code"].clone()), (503, json!("nats_unavailable")));
@@ -134,7 +133,7 @@ async fn a_nats_server_that_stood_still_is_heard_again_at_once() {
     fixture.nats.thaw();
     let began = Instant::now();
     fixture.send_part(&message, 10..30).await;
-    follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
     let heard = began.elapsed();
     println!("heard again after {heard:?}");
     assert!(heard < SILENCE, "viewers heard nothing for {heard:?}");
@@ -145,7 +144,7 @@ async fn a_nats_server_that_stood_still_is_heard_again_at_once() {
 async fn a_worker_whose_stream_is_gone_says_so_until_it_is_made_again() {
     let mut fixture = Fixture::new().await;
     fixture.send_many("old", 20).await;
-    fixture.until_ended(LIMIT).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     let owner = fixture.worker_of("gone").await;
     let gone = model::Bucket::of_key("gone").get() % crate::fixture::PARTITIONS;
     let name = format!("PARTITION_{gone}");
@@ -158,7 +157,7 @@ async fn a_worker_whose_stream_is_gone_says_so_until_it_is_made_again() {
         let query = sqlx::query_scalar::<_, i64>(checkpoint).bind(i16::try_from(gone).unwrap());
         query.fetch_one(&fixture.pool).await.is_ok_and(|checkpoint| checkpoint >= last)
     };
-    fixture.until("the checkpoint has passed everything", LIMIT, passed).await;
+    fixture.until("the checkpoint has passed everything", WAIT_TIMEOUT, passed).await;
     fixture.publisher.context().delete_stream(name).await.unwrap();
     let probe = fixture.fleet.workers[owner].metrics_addr();
     let readyz = async || http::get(probe, "/readyz").await.unwrap();
@@ -174,16 +173,18 @@ async fn a_worker_whose_stream_is_gone_says_so_until_it_is_made_again() {
     fixture.fleet.migrate().await.unwrap();
     // Everything was committed, but a worker cannot know that once the stream is missing.
     let incident = format!("not acknowledged, of partition {gone}");
-    fixture.until("the incident is named", LIMIT, async || readyz().await.text.contains(&incident)).await;
+    fixture
+        .until("the incident is named", WAIT_TIMEOUT, async || readyz().await.text.contains(&incident))
+        .await;
     assert_eq!(readyz().await.status, 503);
     let env = fixture.command_env();
     let done = invoke(&["incidents", "acknowledge", &gone.to_string()], &env).await.unwrap();
     assert_eq!(done.code, Some(0), "{}", done.stderr);
-    fixture.until("the owner is ready again", LIMIT, async || readyz().await.status == 200).await;
+    fixture.until("the owner is ready again", WAIT_TIMEOUT, async || readyz().await.status == 200).await;
     let follower = fixture.following("gone").await;
     let message = pieces("gone", "m", 10);
     fixture.send_part(&message, 0..10).await;
-    follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
     assert!(fixture.fleet.workers[owner].has_ended().is_none());
 }
 
@@ -201,13 +202,13 @@ async fn streams_go_on_for_as_long_as_postgres_is_silent() {
     let count = 2 + 2 * 2 * LEASE.as_secs() as usize;
     let message = pieces("streams", "m", count);
     fixture.send_part(&message, 0..1).await;
-    follower.wait(LIMIT, |progress| progress.events >= 1).await.unwrap();
+    follower.wait(WAIT_TIMEOUT, |progress| progress.events >= 1).await.unwrap();
     link.set_silent(true);
     let mut longest = Duration::ZERO;
     for number in 1..count - 1 {
         let sent = Instant::now();
         fixture.send_part(&message, number..number + 1).await;
-        follower.wait(LIMIT, |progress| progress.events > number).await.unwrap();
+        follower.wait(WAIT_TIMEOUT, |progress| progress.events > number).await.unwrap();
         longest = longest.max(sent.elapsed());
         sleep(Duration::from_millis(500)).await;
     }
@@ -215,7 +216,7 @@ async fn streams_go_on_for_as_long_as_postgres_is_silent() {
     assert!(longest < Duration::from_secs(2), "a chunk was seen after {longest:?}");
     link.set_silent(false);
     fixture.send_part(&message, count - 1..count).await;
-    follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
     fixture.audit(vec![follower]).await;
 }
 
@@ -228,7 +229,7 @@ async fn inputs_with_silent_postgres_need_nats_alone() {
     let fleet = Fleet::start(fleet_options).await.unwrap();
     let fixture = Fixture::on(fleet, nats, database.pool().await.unwrap(), Some(database)).await;
     fixture
-        .until("every partition has its owner", LIMIT, async || {
+        .until("every partition has its owner", WAIT_TIMEOUT, async || {
             fixture.shares().await.values().sum::<usize>() == 8
         })
         .await;

@@ -33,7 +33,6 @@ const CUT_OFF: Duration = Duration::from_secs(25);
 /// The longest time until a message sent during the isolation is answered: the election, ten
 /// seconds in which no server is changed, and the client's repetitions.
 const ANSWERED: Duration = Duration::from_secs(60);
-const LIMIT: Duration = WAIT_TIMEOUT;
 
 /// What a reader has found while it runs.
 #[derive(Debug, Default, Clone, Copy)]
@@ -62,7 +61,7 @@ async fn readers_of_a_server_that_is_cut_off_are_not_caught_up() {
     let bus = Bus::connect(&BusConfig::new(nats.servers()[0].url(), "test")).await.unwrap();
     let replicated = StreamOptions { replicas: 3, max_bytes: 1 << 24, ..StreamOptions::default() };
     bus.ensure_streams(count, &replicated).await.unwrap();
-    nats.in_sync(LIMIT).await.unwrap();
+    nats.in_sync(WAIT_TIMEOUT).await.unwrap();
     let mut readers = Vec::new();
     for partition in count.all() {
         let reader =
@@ -149,13 +148,13 @@ async fn each_connection_leaves_a_nats_server_that_is_cut_off() {
     }
     let replicated = StreamOptions { replicas: 3, max_bytes: 1 << 24, ..StreamOptions::default() };
     buses[0].ensure_streams(PartitionCount::new(1).unwrap(), &replicated).await.unwrap();
-    nats.in_sync(LIMIT).await.unwrap();
+    nats.in_sync(WAIT_TIMEOUT).await.unwrap();
     let mut services = Vec::new();
     for bus in buses {
         // Every connection is opened before the server is isolated.
         let mut work = bus.work(&workflow, WorkOptions::default());
-        bus.publish_acked("work.w", "x".into(), None, LIMIT).await.unwrap();
-        timeout(LIMIT, work.next()).await.unwrap().unwrap().ack().await.unwrap();
+        bus.publish_acked("work.w", "x".into(), None, WAIT_TIMEOUT).await.unwrap();
+        timeout(WAIT_TIMEOUT, work.next()).await.unwrap().unwrap().ack().await.unwrap();
         services.push((bus, work));
     }
     // Waits until the stream is replicated.
@@ -187,7 +186,7 @@ async fn a_stalled_consumer_of_turn_requests_gets_the_stream_leader() {
     let bus = Bus::connect(&BusConfig::new(nats.url(), "test")).await.unwrap();
     let replicated = StreamOptions { replicas: 3, max_bytes: 1 << 24, ..StreamOptions::default() };
     bus.ensure_streams(PartitionCount::new(1).unwrap(), &replicated).await.unwrap();
-    nats.in_sync(LIMIT).await.unwrap();
+    nats.in_sync(WAIT_TIMEOUT).await.unwrap();
     let client = async_nats::connect(nats.servers()[0].url()).await.unwrap();
     let context = jetstream::new(client);
     let config = pull::Config {
@@ -200,13 +199,13 @@ async fn a_stalled_consumer_of_turn_requests_gets_the_stream_leader() {
     let mut consumer = context.create_consumer_on_stream(config, subject::WORK_STREAM).await.unwrap();
     context.publish("work.w", "x".into()).await.unwrap().await.unwrap();
     // The consumer's leader may get the request later than the stream's leader.
-    let mut delivered = consumer.batch().max_messages(1).expires(LIMIT).messages().await.unwrap();
+    let mut delivered = consumer.batch().max_messages(1).expires(WAIT_TIMEOUT).messages().await.unwrap();
     delivered.next().await.unwrap().unwrap();
     let stream_leader = nats.leader(subject::WORK_STREAM).await.unwrap().unwrap();
     let other = nats.servers()[(stream_leader + 1) % 3].name();
     let step_down = format!("CONSUMER.LEADER.STEPDOWN.WORK.{}", consumer.cached_info().name);
     let placement = json!({"placement": {"preferred": other}});
-    let end = Instant::now() + LIMIT;
+    let end = Instant::now() + WAIT_TIMEOUT;
     while leader_of(&mut consumer).await != other || consumer.cached_info().num_ack_pending > 0 {
         let _: Result<serde_json::Value, _> = context.request(step_down.clone(), &placement).await;
         assert!(Instant::now() < end, "{:?}", consumer.cached_info());
@@ -214,7 +213,7 @@ async fn a_stalled_consumer_of_turn_requests_gets_the_stream_leader() {
     }
     let recovering = tokio::spawn(bus.recover_stalled_consumers());
     let expected = nats.servers()[stream_leader].name();
-    let end = Instant::now() + LIMIT;
+    let end = Instant::now() + WAIT_TIMEOUT;
     while leader_of(&mut consumer).await != expected {
         assert!(Instant::now() < end, "{:?}", consumer.cached_info());
         sleep(Duration::from_millis(500)).await;

@@ -6,7 +6,7 @@ use devservices::services::Port;
 use serde_json::json;
 use testkit::{
     WAIT_TIMEOUT, db_snapshot,
-    fleet::{Fleet, Process, READY_LIMIT, binary},
+    fleet::{Fleet, Process, binary},
     http,
     services::{NatsServer, PostgresServer},
 };
@@ -20,7 +20,6 @@ use crate::{
     fixture::{Fixture, long, options, pool},
 };
 
-const LIMIT: Duration = WAIT_TIMEOUT;
 /// After this time an idle stream sends a heartbeat.
 const QUIET: Duration = Duration::from_secs(15);
 
@@ -34,10 +33,10 @@ async fn apart() -> (Fleet, NatsServer, PostgresServer) {
 }
 
 async fn works(mut fleet: Fleet, nats: NatsServer, postgres: &PostgresServer) {
-    fleet.ready(READY_LIMIT).await.unwrap();
+    fleet.ready(WAIT_TIMEOUT).await.unwrap();
     let mut fixture = Fixture::on(fleet, nats, pool(postgres.url()).await, None).await;
     fixture.send_many("works", 20).await;
-    fixture.until_ended(LIMIT).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     fixture.audit(vec![]).await;
 }
 
@@ -71,13 +70,13 @@ async fn a_fleet_waits_for_nats_at_the_start() {
 async fn without_postgres_text_streams_on_and_ends_wait() {
     let (mut fleet, nats, postgres) = apart().await;
     fleet.spawn().unwrap();
-    fleet.ready(READY_LIMIT).await.unwrap();
+    fleet.ready(WAIT_TIMEOUT).await.unwrap();
     let mut fixture = Fixture::on(fleet, nats, pool(postgres.url()).await, None).await;
     let (follower, idle) = (fixture.following("outage").await, fixture.following("idle").await);
     let mut chat = unanswered_chat(&fixture).await;
     let message = long("outage", "m");
     fixture.send_part(&message, 0..100).await;
-    follower.wait(LIMIT, |progress| progress.events >= 100).await.unwrap();
+    follower.wait(WAIT_TIMEOUT, |progress| progress.events >= 100).await.unwrap();
     postgres.kill().await.unwrap();
     fixture.send_part(&message, 100..message.chunks.len()).await;
     fixture.send_many("meanwhile", 30).await;
@@ -101,8 +100,8 @@ async fn without_postgres_text_streams_on_and_ends_wait() {
     }
     postgres.restart().await.unwrap();
     fixture.pool = pool(postgres.url()).await;
-    fixture.until_ended(LIMIT).await;
-    follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    fixture.until_ended(WAIT_TIMEOUT).await;
+    follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
     assert_eq!((follower.progress().opened, idle.progress().opened), (1, 1), "they were cut");
     fixture.audit(vec![follower, idle]).await;
 }
@@ -197,8 +196,8 @@ async fn nats_may_be_killed_in_the_middle() {
     fixture.nats.restart().await.unwrap();
     fixture.send_part(&message, 100..message.chunks.len()).await;
     fixture.send_many("after", 20).await;
-    fixture.until_ended(LIMIT).await;
-    follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    fixture.until_ended(WAIT_TIMEOUT).await;
+    follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
     fixture.gap_timeout = Duration::ZERO;
     fixture.audit(vec![follower]).await;
 }
@@ -218,13 +217,13 @@ async fn a_gateway_without_nats_is_not_ready_until_it_is_back() {
     // A short break removes no gateway from service.
     sleep(Duration::from_secs(3)).await;
     assert_eq!(readyz().await.status, 200);
-    fixture.until("the gateway says that NATS is gone", LIMIT, says_so).await;
+    fixture.until("the gateway says that NATS is gone", WAIT_TIMEOUT, says_so).await;
     fixture.nats.restart().await.unwrap();
-    fixture.until("it is ready again", LIMIT, async || readyz().await.status == 200).await;
+    fixture.until("it is ready again", WAIT_TIMEOUT, async || readyz().await.status == 200).await;
     fixture.nats.freeze();
-    fixture.until("the gateway says that NATS is silent", LIMIT, says_so).await;
+    fixture.until("the gateway says that NATS is silent", WAIT_TIMEOUT, says_so).await;
     fixture.nats.thaw();
-    fixture.until("it is ready again", LIMIT, async || readyz().await.status == 200).await;
+    fixture.until("it is ready again", WAIT_TIMEOUT, async || readyz().await.status == 200).await;
 }
 
 /// With the checkpoints of the old stream, the entries of a new one, which counts from 1, would be
@@ -233,14 +232,14 @@ async fn a_gateway_without_nats_is_not_ready_until_it_is_back() {
 async fn recreated_stream_is_read_from_its_beginning() {
     let mut fixture = Fixture::new().await;
     fixture.send_many("old", 40).await;
-    fixture.until_ended(LIMIT).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     let jetstream = fixture.publisher.context().clone();
     for partition in 0..crate::fixture::PARTITIONS {
         jetstream.delete_stream(format!("PARTITION_{partition}")).await.unwrap();
     }
     fixture.fleet.migrate().await.unwrap();
     fixture.send_many("new", 40).await;
-    fixture.until_ended(LIMIT).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), (80, 0));
     let mut incidents = 0.0;
     for worker in &fixture.fleet.workers {

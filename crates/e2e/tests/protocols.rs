@@ -10,9 +10,6 @@ use crate::{
     fixture::Fixture,
 };
 
-/// Limit for a whole answer.
-const LIMIT: Duration = WAIT_TIMEOUT;
-
 /// A stream's events until its clean end, as JSON; the protocol's end marker that is no JSON is
 /// left out.
 pub(crate) async fn stream(addr: SocketAddr, method: &str, path: &str, body: Option<&Value>) -> Vec<Value> {
@@ -36,7 +33,7 @@ pub(crate) async fn stream(addr: SocketAddr, method: &str, path: &str, body: Opt
             }
         }
     };
-    tokio::time::timeout(LIMIT, read).await.unwrap();
+    tokio::time::timeout(WAIT_TIMEOUT, read).await.unwrap();
     events
 }
 
@@ -56,7 +53,7 @@ pub(crate) async fn until_complete(addr: SocketAddr, path: &str) -> Vec<Value> {
             }
         }
     };
-    tokio::time::timeout(LIMIT, read).await.unwrap();
+    tokio::time::timeout(WAIT_TIMEOUT, read).await.unwrap();
     events
 }
 

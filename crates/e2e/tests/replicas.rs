@@ -8,7 +8,7 @@ use std::time::Duration;
 use sqlx::PgPool;
 use testkit::{
     WAIT_TIMEOUT, db_snapshot,
-    fleet::{Fleet, READY_LIMIT},
+    fleet::Fleet,
     host_and_port, http,
     proxy::Proxy,
     services::{NatsServer, PostgresServer, TestDatabase},
@@ -17,7 +17,6 @@ use tokio::time::sleep;
 
 use crate::fixture::{Fixture, options, pool};
 
-const LIMIT: Duration = WAIT_TIMEOUT;
 /// The lag that a standby may have.
 const MAX_LAG: Duration = Duration::from_secs(1);
 
@@ -40,7 +39,7 @@ impl Reads {
 
     async fn on(mut fleet: Fleet, nats: NatsServer, database: TestDatabase) -> Self {
         fleet.spawn().unwrap();
-        fleet.ready(READY_LIMIT).await.unwrap();
+        fleet.ready(WAIT_TIMEOUT).await.unwrap();
         let (gateway, metrics) = (fleet.gateway_addrs()[0], fleet.gateways[0].metrics_addr());
         let pool = database.pool().await.unwrap();
         let fixture = Fixture::on(fleet, nats, pool, Some(database)).await;
@@ -76,7 +75,7 @@ impl Reads {
         };
         let what = if is_used { "the standby is used" } else { "the standby is not used" };
         self.fixture
-            .until(what, LIMIT, async || {
+            .until(what, WAIT_TIMEOUT, async || {
                 let (used, lag) = metrics().await;
                 if is_used {
                     used == 1.0 && (0.0..=MAX_LAG.as_secs_f64()).contains(&lag)
@@ -89,7 +88,7 @@ impl Reads {
 
     async fn commit(&mut self, prefix: &str, count: usize) {
         self.fixture.send_many(prefix, count).await;
-        self.fixture.until_ended(LIMIT).await;
+        self.fixture.until_ended(WAIT_TIMEOUT).await;
     }
 
     /// Waits for the allowed lag. Then checks that reads show everything, and which server answers
@@ -205,7 +204,7 @@ async fn promoted_standby_has_everything_and_its_old_primary_no_more() {
     let mut fixture = Fixture::on(fleet, nats, database.pool().await.unwrap(), None).await;
     let follower = fixture.following("before-0").await;
     fixture.send_many("before", 20).await;
-    fixture.until_ended(LIMIT).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
 
     // The primary stops in the middle of commits.
     fixture.send_many("during", 60).await;
@@ -216,14 +215,14 @@ async fn promoted_standby_has_everything_and_its_old_primary_no_more() {
     proxy.set_upstream(addr(&standby));
     fixture.pool = pool(&standby_url).await;
     fixture.send_many("after", 20).await;
-    fixture.until_ended(LIMIT).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     let all = stored(&standby_url).await;
     assert!(committed >= 20 && committed < all, "{committed} of {all} were committed before");
 
     // Workers may still have connections to the old primary, with unfinished work.
     primary.thaw();
     fixture.send_many("again", 20).await;
-    fixture.until_ended(LIMIT).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     // A gateway's read from the paused primary ends after six seconds, which workers do not need.
     sleep(Duration::from_secs(10)).await;
     let old = stored(database.url()).await;

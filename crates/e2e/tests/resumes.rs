@@ -18,7 +18,6 @@ use crate::{
     fixture::{Fixture, options},
 };
 
-const LIMIT: Duration = WAIT_TIMEOUT;
 /// Messages that are open at the cut; a cursor names 64 at most.
 const OPEN: usize = 60;
 /// A subscriber that resumes has all ends within this time.
@@ -65,7 +64,7 @@ async fn resumed_while_all_end(fixture: &Fixture, thread: &str, after_ms: i64) -
     let viewer = follow_once(gateways[0], thread, None);
     viewer.opened().await.unwrap();
     fixture.publisher.publish(part(0), &fixture.ack_log).await.unwrap();
-    viewer.wait(LIMIT, |progress| progress.events >= OPEN).await.unwrap();
+    viewer.wait(WAIT_TIMEOUT, |progress| progress.events >= OPEN).await.unwrap();
     let first = viewer.stop().remove(0);
     let cursor = first.events.last().and_then(|received| received.id.clone()).unwrap();
     assert_eq!(cursor.matches('~').count(), OPEN, "open messages of {cursor}");
@@ -123,14 +122,14 @@ async fn cut_in_first(fixture: &Fixture, thread: &str, (before, pause): (u64, u6
     sleep(Duration::from_millis(pause)).await;
     let chunks = messages.iter().flat_map(|message| (0..8).map(|id| message.publication(id)));
     fixture.publisher.publish(chunks.skip(1), &fixture.ack_log).await.unwrap();
-    viewer.wait(LIMIT, |progress| progress.events >= 1).await.unwrap();
+    viewer.wait(WAIT_TIMEOUT, |progress| progress.events >= 1).await.unwrap();
     let mut first = viewer.stop().remove(0);
     // Anything that came together with the first chunk counts as lost.
     first.events.truncate(1);
     let are_stored = fixture.messages_of(thread).await.len() == MESSAGES;
     let is_live = matches!(&first.events[0].event, StreamEvent::Chunk(chunk) if !chunk.is_compacted);
     let viewer = follow_once(gateway, thread, first.events[0].id.clone());
-    let waited = viewer.wait(LIMIT, |progress| progress.terminals >= MESSAGES).await;
+    let waited = viewer.wait(WAIT_TIMEOUT, |progress| progress.terminals >= MESSAGES).await;
     let mut found: Vec<String> = waited.err().map(|error| format!("{error:#}")).into_iter().collect();
     found.extend(fixture.faults(&continued(first, viewer.stop()), &messages).await);
     let what = format!("first chunk after {before} ms, others {pause} ms later");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use testkit::{
     WAIT_TIMEOUT,
-    fleet::{Fleet, READY_LIMIT},
+    fleet::Fleet,
     http,
     load::PlannedMessage,
     services::{NatsServer, TestDatabase},
@@ -12,8 +12,6 @@ use testkit::{
 };
 
 use crate::fixture::{Fixture, LEASE, PARTITIONS, long, options, short};
-
-const LIMIT: Duration = WAIT_TIMEOUT;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_are_released_in_order_and_the_end_follows_the_commit() {
@@ -25,7 +23,7 @@ async fn chunks_are_released_in_order_and_the_end_follows_the_commit() {
     for (id, released) in [(3, 0), (1, 0), (4, 0), (0, 2), (5, 0), (2, 5)] {
         fixture.send_part(&message, id..id + 1).await;
         expected += released;
-        follower.wait(LIMIT, |progress| progress.events >= expected).await.unwrap();
+        follower.wait(WAIT_TIMEOUT, |progress| progress.events >= expected).await.unwrap();
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(follower.progress().events, expected, "after chunk {id}");
     }
@@ -44,12 +42,12 @@ async fn a_late_joiner_gets_the_whole_of_what_is_open() {
     let early = fixture.following("late").await;
     let message = long("late", "m");
     fixture.send_part(&message, 0..200).await;
-    early.wait(LIMIT, |progress| progress.events >= 200).await.unwrap();
+    early.wait(WAIT_TIMEOUT, |progress| progress.events >= 200).await.unwrap();
     let late = fixture.following("late").await;
-    late.wait(LIMIT, |progress| progress.events >= 200).await.unwrap();
+    late.wait(WAIT_TIMEOUT, |progress| progress.events >= 200).await.unwrap();
     fixture.send_part(&message, 200..message.chunks.len()).await;
     for follower in [&early, &late] {
-        follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+        follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
         assert_eq!(follower.inspect(|transcripts| transcripts[0].text_of("m")), message.text());
     }
     fixture.audit(vec![early, late]).await;
@@ -63,19 +61,19 @@ async fn viewers_see_open_text_where_messages_must_be_small() {
     let mut fleet = Fleet::prepare(options(&nats, database.url())).unwrap();
     fleet.migrate().await.unwrap();
     fleet.spawn().unwrap();
-    fleet.ready(READY_LIMIT).await.unwrap();
+    fleet.ready(WAIT_TIMEOUT).await.unwrap();
     let pool = database.pool().await.unwrap();
     let fixture = Fixture::on(fleet, nats, pool, Some(database)).await;
     let pieces: Vec<String> = (0..121).map(|n| format!("{n:04}{}", "x".repeat(6_000))).collect();
     let message = PlannedMessage::of_pieces("small", "m", &pieces).unwrap();
     let early = fixture.following("small").await;
     fixture.send_part(&message, 0..120).await;
-    early.wait(LIMIT, |progress| progress.events >= 120).await.unwrap();
+    early.wait(WAIT_TIMEOUT, |progress| progress.events >= 120).await.unwrap();
     let late = fixture.following("small").await;
-    late.wait(LIMIT, |progress| progress.events >= 120).await.unwrap();
+    late.wait(WAIT_TIMEOUT, |progress| progress.events >= 120).await.unwrap();
     fixture.send_part(&message, 120..121).await;
     for follower in [&early, &late] {
-        follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+        follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
         assert_eq!(follower.inspect(|transcripts| transcripts[0].text_of("m")), message.text());
     }
     fixture.audit(vec![early, late]).await;
@@ -113,8 +111,8 @@ async fn a_client_that_keeps_leaving_loses_and_repeats_nothing() {
         fixture.send_part(&message, from..(from + 50).min(message.chunks.len())).await;
         tokio::time::sleep(Duration::from_millis(120)).await;
     }
-    fixture.until_ended(LIMIT).await;
-    follower.wait(LIMIT, |progress| progress.terminals == total + 1).await.unwrap();
+    fixture.until_ended(WAIT_TIMEOUT).await;
+    follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == total + 1).await.unwrap();
     assert!(follower.progress().opened > 3);
     fixture.audit(vec![follower]).await;
 }
@@ -129,10 +127,10 @@ async fn a_killed_gateway_is_resumed_at_another_one() {
     let follower = fixture.following("gateways").await;
     let message = long("gateways", "m");
     fixture.send_part(&message, 0..100).await;
-    follower.wait(LIMIT, |progress| progress.events >= 100).await.unwrap();
+    follower.wait(WAIT_TIMEOUT, |progress| progress.events >= 100).await.unwrap();
     fixture.fleet.gateways[0].kill().await.unwrap();
     fixture.send_part(&message, 100..message.chunks.len()).await;
-    follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
     fixture.audit(vec![follower]).await;
 }
 
@@ -143,9 +141,9 @@ async fn a_lost_chunk_ends_the_message_with_one_error_for_everybody() {
     let message = short("gap", "m", 3);
     let publications = message.publications(crate::fixture::DISORDER, Some(2), &mut fixture.rng);
     fixture.publisher.publish(publications, &fixture.ack_log).await.unwrap();
-    fixture.until_ended(fixture.gap_timeout + LIMIT).await;
+    fixture.until_ended(fixture.gap_timeout + WAIT_TIMEOUT).await;
     for follower in &followers {
-        follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+        follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
         let failed = follower.inspect(|transcripts| transcripts[0].events.last().unwrap().event.clone());
         let StreamEvent::Failed { code, metadata, .. } = failed else { panic!("{failed:?}") };
         assert_eq!(code, "gap_timeout");
@@ -160,12 +158,12 @@ async fn a_higher_attempt_resets_and_then_streams() {
     let follower = fixture.following("again").await;
     let first = short("again", "m", 1);
     fixture.send_part(&first, 0..4).await;
-    follower.wait(LIMIT, |progress| progress.events >= 4).await.unwrap();
+    follower.wait(WAIT_TIMEOUT, |progress| progress.events >= 4).await.unwrap();
     let second = short("again", "m", 2).with_attempt(1);
     fixture.send_part(&second, 0..second.chunks.len()).await;
     // A chunk of the fenced attempt changes nothing.
     fixture.send_part(&first, 4..5).await;
-    follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
     let is_reset = |event: &StreamEvent| matches!(event, StreamEvent::Reset { attempt: 1, .. });
     let resets = follower.inspect(|transcripts| {
         transcripts[0].events.iter().filter(|received| is_reset(&received.event)).count()
@@ -184,7 +182,7 @@ async fn clients_see_only_a_pause_when_the_owner_dies() {
     fixture.fleet.workers[owner].kill().await.unwrap();
     fixture.fleet.workers[owner].spawn().unwrap();
     fixture.send_part(&message, 150..message.chunks.len()).await;
-    follower.wait(LEASE + LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    follower.wait(LEASE + WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
     assert_eq!(follower.progress().opened, 1, "the connection stays");
     fixture.audit(vec![follower]).await;
 }
@@ -203,16 +201,16 @@ async fn a_client_comes_back_after_the_stream_was_purged() {
     early.opened().await.unwrap();
     let (first, second) = (short("purged", "m-1", 1), long("purged", "m-2"));
     fixture.send(&first).await;
-    early.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    early.wait(WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
     fixture.send_part(&second, 0..200).await;
-    early.wait(LIMIT, |progress| progress.events >= first.chunks.len() + 1 + 200).await.unwrap();
+    early.wait(WAIT_TIMEOUT, |progress| progress.events >= first.chunks.len() + 1 + 200).await.unwrap();
     let before = early.stop().remove(0);
     fixture.send_part(&second, 200..second.chunks.len()).await;
-    fixture.until_ended(LIMIT).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     let stream = format!("PARTITION_{}", model::Bucket::of_key("purged").get() % PARTITIONS);
     let jetstream = fixture.publisher.context().clone();
     fixture
-        .until("the stream is purged", LIMIT, async || {
+        .until("the stream is purged", WAIT_TIMEOUT, async || {
             // A purge follows a checkpoint, and a checkpoint follows messages in another thread of
             // the partition.
             fixture.send_part(&short("purged", &format!("n-{}", fixture.ack_log.len()), 2), 0..10).await;
@@ -230,7 +228,7 @@ async fn a_client_comes_back_after_the_stream_was_purged() {
     for (cursor, seen) in [(middle, before.text_of("m-2")), (end_of_first, String::new())] {
         let options = FollowOptions { last_event_id: Some(cursor.clone()), ..once() };
         let late = Follower::start(&gateways[1..], "purged", options);
-        late.wait(LIMIT, |progress| progress.terminals >= 1).await.unwrap();
+        late.wait(WAIT_TIMEOUT, |progress| progress.terminals >= 1).await.unwrap();
         let rest = late.stop().remove(0);
         assert!(!matches!(rest.end, Some(StreamEnd::Refused(..))), "{cursor}: {:?}", rest.end);
         assert_eq!(seen + &rest.text_of("m-2"), second.text(), "{cursor}");

@@ -25,7 +25,7 @@ pub use workflow::{WorkflowOptions, WorkflowProgram};
 use process::Program;
 
 /// Limit until a process is ready, on a busy machine.
-pub const READY_LIMIT: Duration = crate::WAIT_TIMEOUT;
+pub const READY_LIMIT: Duration = Duration::from_secs(30);
 
 /// The configuration of a fleet.
 #[derive(Debug, Clone)]

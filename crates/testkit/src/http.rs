@@ -13,7 +13,7 @@ use tokio::{
 };
 
 /// Limit for a whole small exchange.
-const EXCHANGE_TIMEOUT: Duration = crate::WAIT_TIMEOUT;
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 static KEY: OnceLock<String> = OnceLock::new();
 
 /// A response whose body has not been read yet.

@@ -151,7 +151,9 @@ async fn reopened_tenant_begins_with_nothing_of_before() {
     assert_eq!(audit["entries"][0]["action"], json!("reopen_tenant"));
     assert_eq!(gate.run(&["tenants", "reopen-default"]).await.code, Some(1), "it is not marked");
     gate.fixture
-        .until("gateways know of it", WAIT_TIMEOUT, async || acme.get("/v1/agents").await.status == 200)
+        .until("gateways know of it", Duration::from_secs(10), async || {
+            acme.get("/v1/agents").await.status == 200
+        })
         .await;
     acme.talk("t1").await;
     let history: Value = acme.get("/v1/threads/t1/history").await.json().unwrap();

@@ -6,10 +6,7 @@ use std::{
 };
 
 use devservices::{services::ScratchDir, tools};
-use testkit::{
-    WAIT_TIMEOUT, db_snapshot,
-    fleet::{READY_LIMIT, binary},
-};
+use testkit::{WAIT_TIMEOUT, db_snapshot, fleet::binary};
 
 use super::{deploy, read, said};
 use crate::fixture::Fixture;
@@ -52,7 +49,7 @@ async fn backup_is_restored_by_the_steps_of_the_page() {
     run("restore", folder.path(), &env);
     assert_eq!(db_snapshot::ended(&fixture.pool).await.unwrap(), (10, 0), "what was backed up, and no more");
     fixture.fleet.spawn().unwrap();
-    fixture.fleet.ready(READY_LIMIT).await.unwrap();
+    fixture.fleet.ready(WAIT_TIMEOUT).await.unwrap();
     let is_whole = async || db_snapshot::ended(&fixture.pool).await.is_ok_and(|ended| ended == (20, 0));
     fixture.until("what the streams still have is read again", WAIT_TIMEOUT, is_whole).await;
     run("after", folder.path(), &env);

@@ -25,9 +25,6 @@ use crate::{api_client::scripted, fixture::Fixture};
 
 const RULES: &str = "chart/antiphon/files/alerts.yaml";
 
-/// Prometheus must start, and scrape twice.
-const LIMIT: Duration = WAIT_TIMEOUT;
-
 /// The `job` label that the tests' Prometheus gives its targets.
 const JOB: &str = "fleet";
 
@@ -244,7 +241,7 @@ async fn each_dashboard_query_returns_series_of_a_live_fleet() {
         if without.is_empty() {
             break;
         }
-        assert!(began.elapsed() < LIMIT, "{without:#?}");
+        assert!(began.elapsed() < WAIT_TIMEOUT, "{without:#?}");
         sleep(Duration::from_secs(1)).await;
     }
     for (title, query) in &panels {

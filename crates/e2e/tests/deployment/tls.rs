@@ -222,7 +222,8 @@ impl WrongSettings<'_> {
                 let line =
                     ended.stderr.lines().filter(|line| line.starts_with("antiphon: ")).collect::<Vec<_>>();
                 let is_named = line.len() == 1 && names.iter().all(|name| line[0].contains(name));
-                if ended.code != Some(2) || !is_named || began.elapsed() > SOON {
+                if ended.code != Some(2) || !is_named || began.elapsed() > std::time::Duration::from_secs(15)
+                {
                     wrong.push(format!(
                         "{command} {names:?}: {:?} after {:?}: {}",
                         ended.code,

@@ -105,7 +105,7 @@ async fn every_chunk_passes_at_once_and_a_cut_stays_a_cut() {
         assert!(!text.contains("\"chunk_id\":19,") && text.contains("\"chunk_id\":20,"), "{text}");
     }
     fixture.fleet.gateways[0].spawn().unwrap();
-    fixture.fleet.gateways[0].ready(LIMIT).await.unwrap();
+    fixture.fleet.gateways[0].ready(WAIT_TIMEOUT).await.unwrap();
     fixture.audit(vec![]).await;
 }
 
@@ -141,5 +141,7 @@ async fn ends_stay_ends_and_drains_are_cuts() {
     fixture.fleet.gateways[0].ended(LIMIT).await.unwrap();
     assert_eq!(http::get(addrs[0], "/livez").await.unwrap().status, 502);
     fixture.send(&short("ends", "m", 1)).await;
-    fixture.until("the message is there", LIMIT, async || fixture.messages_of("ends").await.len() == 5).await;
+    fixture
+        .until("the message is there", WAIT_TIMEOUT, async || fixture.messages_of("ends").await.len() == 5)
+        .await;
 }

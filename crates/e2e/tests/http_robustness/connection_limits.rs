@@ -57,7 +57,7 @@ async fn two_thousand_viewers_come_and_come_again() {
     drop(all);
     // All streams reconnect at once with their cursors; new messages have arrived since.
     fixture.send(&short("crowd", "m-2", 2)).await;
-    fixture.until_ended(LIMIT).await;
+    fixture.until_ended(WAIT_TIMEOUT).await;
     let began = Instant::now();
     let mut all = crowd(addr, "crowd", cursor.as_deref()).await;
     for response in &mut all {

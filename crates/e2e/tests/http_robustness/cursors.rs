@@ -102,7 +102,7 @@ async fn status_of(addr: SocketAddr, thread: &str, cursor: &str) -> u16 {
 async fn committed(fixture: &mut Fixture, thread: &str) -> String {
     let follower = fixture.following(thread).await;
     fixture.send(&short(thread, "m", 1)).await;
-    follower.wait(LIMIT, |progress| progress.terminals == 1).await.unwrap();
+    follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == 1).await.unwrap();
     let found = follower.inspect(|all| {
         all[0].events.iter().find_map(|received| match &received.event {
             StreamEvent::Complete { position, .. } => position.clone(),
@@ -131,7 +131,7 @@ async fn what_was_committed_a_moment_ago_is_not_the_future() {
     follower.opened().await.unwrap();
     for salt in 0..30 {
         fixture.send(&short("fresh", &format!("m-{salt}"), salt)).await;
-        follower.wait(LIMIT, |progress| progress.terminals == salt + 1).await.unwrap();
+        follower.wait(WAIT_TIMEOUT, |progress| progress.terminals == salt + 1).await.unwrap();
         let id = follower.inspect(|all| all[0].events.last().and_then(|last| last.id.clone())).unwrap();
         // The client reconnects as fast as it can, at a gateway that knows nothing of the thread.
         let response =

@@ -271,7 +271,7 @@ async fn a_viewer_that_takes_nothing_is_cut_and_its_lag_is_small() {
             testkit::load::PlannedMessage::of_pieces("slow", &format!("m-{sent}"), &["x".repeat(16_000)]);
         fixture.send_part(&message.unwrap(), 0..1).await;
         sent += 1;
-        quick.wait(LIMIT, |progress| progress.terminals == sent).await.unwrap();
+        quick.wait(WAIT_TIMEOUT, |progress| progress.terminals == sent).await.unwrap();
     }
     println!("cut after {} KB", sent * 16);
     // 64 KiB of lag, 64 KiB in the buffers of hyper and the kernel, and 16 KiB more in flight.
@@ -305,10 +305,10 @@ async fn a_viewer_that_is_cut_for_its_lag_goes_on_where_it_was() {
         let message = PlannedMessage::of_pieces("slow", &id, &[text]);
         fixture.send_part(&message.unwrap(), 0..1).await;
         sent += 1;
-        quick.wait(LIMIT, |progress| progress.terminals == sent).await.unwrap();
+        quick.wait(WAIT_TIMEOUT, |progress| progress.terminals == sent).await.unwrap();
     }
     reading.send_replace(true);
-    slow.wait(LIMIT, |progress| progress.terminals == sent).await.unwrap();
+    slow.wait(WAIT_TIMEOUT, |progress| progress.terminals == sent).await.unwrap();
     println!("{sent} messages, cut {} times", cuts().await);
     assert!(slow.progress().ended > 0, "it was cut");
     assert_eq!(quick.progress().opened, 1);

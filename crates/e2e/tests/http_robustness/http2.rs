@@ -67,7 +67,7 @@ async fn requests_and_streams_share_a_connection() {
     let addr = fixture.fleet.gateway_addrs()[0];
     // A thread that is not stored is looked up at its owner, which may still be starting.
     let has_owner = async || http::get(addr, "/v1/threads/none").await.is_ok_and(|it| it.status == 404);
-    fixture.until("the owner answers", LIMIT, has_owner).await;
+    fixture.until("the owner answers", WAIT_TIMEOUT, has_owner).await;
     let mut link = Link::open(addr, 1 << 20).await;
     let mut viewer = link.get("/v1/threads/two/events").await;
     assert_eq!((viewer.status().as_u16(), viewer.version()), (200, ::http::Version::HTTP_2));

@@ -177,7 +177,7 @@ async fn turns_of_agents_without_settings_follow_those_of_the_worker() {
         let consumer = stream.consumer_info(format!("INTEGRATOR_{integrator}")).await;
         assert!(consumer.is_ok(), "{integrator}: {consumer:?}");
     }
-    let workflow = fixture.manual_workflow_of("other", SOON * 2).await;
+    let workflow = fixture.manual_workflow_of("other", std::time::Duration::from_secs(30)).await;
     // One turn of a partition is in progress, the other waits.
     let [first, second] = neighbours();
     let first = fixture.api().say(&first, "one").await.unwrap();

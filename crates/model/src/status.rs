@@ -89,7 +89,7 @@ pub struct WaitingTurn {
     /// Time since its arrival, ms.
     pub age_ms: i64,
     /// True for a postponed background turn, which foreground inputs overtake.
-    pub steps_aside: bool,
+    pub yields: bool,
 }
 
 /// An active turn.

@@ -384,7 +384,7 @@ impl TrackedTurn {
 
     /// True if the system created the turn's input, so that the turn need not keep its place in the
     /// thread.
-    fn steps_aside(&self) -> bool {
+    fn yields(&self) -> bool {
         match &self.source {
             TurnSource::Input(opened) => opened.origin.is_synthetic(),
             TurnSource::Task(queued) => queued.task.origin.is_continuation(),
@@ -395,7 +395,7 @@ impl TrackedTurn {
     /// later inputs; a background turn does not.
     pub(crate) fn waiting(&self, now: Timestamp) -> Readiness {
         match self.postponed(now) {
-            Some(_) if self.steps_aside() => Readiness::StepsAside,
+            Some(_) if self.yields() => Readiness::Yields,
             Some(_) => Readiness::Blocks,
             None => Readiness::Ready,
         }

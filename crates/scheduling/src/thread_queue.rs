@@ -32,7 +32,7 @@ pub enum Readiness {
     /// The input cannot start yet, and the inputs behind it wait with it.
     Blocks,
     /// The input cannot start yet, but the inputs behind it need not wait.
-    StepsAside,
+    Yields,
 }
 
 impl<T> Default for ThreadQueue<T> {
@@ -84,7 +84,7 @@ impl<T: Clone + PartialEq> ThreadQueue<T> {
         if self.active.is_some() {
             return None;
         }
-        let index = self.waiting.iter().position(|turn| whose(turn) != Readiness::StepsAside)?;
+        let index = self.waiting.iter().position(|turn| whose(turn) != Readiness::Yields)?;
         if whose(&self.waiting[index]) == Readiness::Blocks {
             return None;
         }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_begin_yet_blocks_those_behind_it_or_steps_aside() {
+    fn what_may_not_begin_yet_blocks_those_behind_it_or_yields() {
         let mut queue = ThreadQueue::default();
         for turn in 1..=3 {
             assert_eq!(queue.admit(turn, BusyPolicy::Enqueue), Admission::Enqueued);
@@ -201,12 +201,12 @@ mod tests {
             }
         };
         assert_eq!(queue.start_next(rule(Readiness::Blocks, Readiness::Ready)), None);
-        assert_eq!(queue.start_next(rule(Readiness::StepsAside, Readiness::Blocks)), None);
-        assert_eq!(queue.start_next(rule(Readiness::StepsAside, Readiness::StepsAside)), Some(3));
+        assert_eq!(queue.start_next(rule(Readiness::Yields, Readiness::Blocks)), None);
+        assert_eq!(queue.start_next(rule(Readiness::Yields, Readiness::Yields)), Some(3));
         queue.leave(&3);
-        assert_eq!(queue.start_next(rule(Readiness::StepsAside, Readiness::Ready)), Some(2));
+        assert_eq!(queue.start_next(rule(Readiness::Yields, Readiness::Ready)), Some(2));
         queue.leave(&2);
-        assert_eq!(queue.start_next(rule(Readiness::StepsAside, Readiness::Ready)), None);
+        assert_eq!(queue.start_next(rule(Readiness::Yields, Readiness::Ready)), None);
         assert_eq!(order(queue), [1]);
     }
 

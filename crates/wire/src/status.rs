@@ -126,7 +126,7 @@ fn pb_waiting(waiting: &WaitingTurn) -> pb::WaitingTurn {
         turn_id: waiting.turn.as_str().to_owned(),
         reason: Some(pb_reason(waiting.reason)),
         age_ms: waiting.age_ms,
-        steps_aside: waiting.steps_aside,
+        yields: waiting.yields,
     }
 }
 
@@ -135,7 +135,7 @@ fn waiting(waiting: pb::WaitingTurn) -> Result<WaitingTurn, InvalidField> {
         turn: turn_id(&waiting.turn_id)?,
         reason: reason(waiting.reason.ok_or(InvalidField::Missing("reason"))?)?,
         age_ms: waiting.age_ms,
-        steps_aside: waiting.steps_aside,
+        yields: waiting.yields,
     })
 }
 

@@ -418,7 +418,7 @@ async fn is_under_way(backend: &Backend, thread: &ThreadId, turn: &TurnId) -> Re
         return Ok(true);
     }
     // Postponed background turns do not make a thread busy.
-    match explained.active.is_none() && explained.waiting.iter().all(|waiting| waiting.steps_aside) {
+    match explained.active.is_none() && explained.waiting.iter().all(|waiting| waiting.yields) {
         true => Ok(false),
         false => {
             let detail = "the thread has a turn under way, and this message is not to wait for it";

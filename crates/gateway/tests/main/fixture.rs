@@ -416,7 +416,7 @@ pub(crate) fn idle() -> QueueStatus {
 
 /// An input that waits behind another one.
 pub(crate) fn behind(turn: TurnId) -> WaitingTurn {
-    WaitingTurn { turn, reason: WaitReason::HeadOfLine, age_ms: 5, steps_aside: false }
+    WaitingTurn { turn, reason: WaitReason::HeadOfLine, age_ms: 5, yields: false }
 }
 
 /// Stops when it is dropped, like an owner that is killed.

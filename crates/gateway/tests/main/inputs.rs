@@ -269,7 +269,7 @@ async fn a_busy_thread_refuses_what_must_not_wait() {
     *owner.explanation.lock().unwrap() = QueueStatus { waiting: vec![behind(other.clone())], ..idle() };
     assert_eq!(post(gateway, MESSAGES, &reject).await.problem().1, "thread_busy");
     // A postponed background turn does not make the thread busy.
-    let passed = WaitingTurn { steps_aside: true, ..behind(other) };
+    let passed = WaitingTurn { yields: true, ..behind(other) };
     *owner.explanation.lock().unwrap() = QueueStatus { waiting: vec![passed], ..idle() };
     assert_eq!(post(gateway, MESSAGES, &reject).await.status, 202);
     assert_eq!(post(gateway, MESSAGES, &json!({"content": "x"})).await.status, 202, "others wait");

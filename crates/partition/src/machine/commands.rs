@@ -404,12 +404,12 @@ impl Partition {
 
     fn only_postponed_wait(&self, thread: &model::ThreadId) -> bool {
         let now = self.effects.now;
-        let steps_aside = |id: &TurnId| {
-            self.table.turns.get(id).is_some_and(|turn| turn.waiting(now) == Readiness::StepsAside)
+        let yields = |id: &TurnId| {
+            self.table.turns.get(id).is_some_and(|turn| turn.waiting(now) == Readiness::Yields)
         };
         self.table.thread_queues.get(thread).is_some_and(|thread_queue| {
             thread_queue.active().is_none_or(|active| self.is_follow_up(active))
-                && thread_queue.waiting().all(|id| steps_aside(id) || self.is_follow_up(id))
+                && thread_queue.waiting().all(|id| yields(id) || self.is_follow_up(id))
         })
     }
 

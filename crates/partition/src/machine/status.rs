@@ -63,7 +63,7 @@ impl Partition {
                     turn: id.clone(),
                     reason: turn.waits_to_begin(now),
                     age_ms: now.since_ms(turn.times.came_at).max(0),
-                    steps_aside: turn.waiting(now) == Readiness::StepsAside,
+                    yields: turn.waiting(now) == Readiness::Yields,
                 })
             };
             status.waiting = thread_queue.waiting().filter_map(waiting).collect();

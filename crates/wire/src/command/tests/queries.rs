@@ -22,7 +22,7 @@ proptest! {
                 turn: TurnId::foreground(&thread(), unique).unwrap(),
                 reason: reasons[unique.len() % reasons.len()],
                 age_ms: idle_ms,
-                steps_aside: paused,
+                yields: paused,
             })
             .collect();
         let active = waiting.first().map(|first| ActiveTurn {

@@ -54,7 +54,7 @@ fn inputs_of_persons_wait_in_their_order() {
 }
 
 #[test]
-fn turn_that_no_client_waits_for_steps_aside() {
+fn turn_that_no_client_waits_for_yields() {
     let mut script = TurnScript::new();
     let mut command = opened("h1", 0, BusyPolicy::Enqueue);
     if let Command::Turn(opened) = &mut command {

@@ -139,6 +139,16 @@ impl TaskOrigin {
         }
     }
 
+    /// The turn that requested the task, if the task is its continuation.
+    pub fn continued_turn(&self) -> Option<&TurnId> {
+        match self {
+            Self::Sent { .. } | Self::Scheduled { .. } | Self::AfterTurn(_) | Self::Summary { .. } => None,
+            Self::Continuation(continued) | Self::ContinuationAfterTurn { continued, .. } => {
+                Some(&continued.turn)
+            }
+        }
+    }
+
     /// The batch of [`TaskOrigin::continues`] if the turn is refused unless that batch is complete
     /// and the last one.
     pub fn heartbeat_of(&self) -> Option<Position> {

@@ -124,9 +124,18 @@ impl TurnId {
 
     /// True if the turn continues a batch without a person's input.
     pub fn is_continuation(&self) -> bool {
-        let place = self.as_str().split_once('-').and_then(|(_, unique)| unique.strip_prefix('h'));
-        let is_place = |place: &str| !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit());
-        (self.is_foreground() && place.is_some_and(is_place)) || self.is_heartbeat()
+        self.continued_place().is_some() || self.is_heartbeat()
+    }
+
+    /// Position of the answer that requested the turn of [`TurnId::continuation`].
+    pub fn continued_answer(&self) -> Option<Position> {
+        self.continued_place()?.parse().ok().map(Position::from_stored)
+    }
+
+    fn continued_place(&self) -> Option<&str> {
+        let place = self.as_str().split_once('-')?.1.strip_prefix('h')?;
+        let is_place = !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit());
+        Some(place).filter(|_| is_place && self.is_foreground())
     }
 
     fn is_heartbeat(&self) -> bool {
@@ -496,6 +505,8 @@ mod tests {
         let thread = ThreadId::parse("t").unwrap();
         let continuation = TurnId::continuation(&thread, Position::from_stored(12)).unwrap();
         assert!(continuation.is_foreground() && continuation.is_continuation());
+        assert_eq!(continuation.continued_answer(), Some(Position::from_stored(12)));
+        assert_eq!(TurnId::heartbeat(&thread, "12").unwrap().continued_answer(), None);
         assert!(TurnId::heartbeat(&thread, "01f3").unwrap().is_continuation());
         assert!(
             ["", "x", "01f3-a", &"0".repeat(65)].iter().all(|no| TurnId::heartbeat(&thread, no).is_err())

@@ -109,7 +109,7 @@ commit_of_rows! {
     /// Queues of agents, at most one item per agent.
     agents: Vec<AgentWrite>, weight 1;
     /// Tasks that enter queues.
-    tasks: Vec<TaskWrite>, weight 1, size |task| task.queued.task.size();
+    tasks: Vec<TaskWrite>, weight 1, size |task| task.queued.task.size(), with Single::continues;
     /// Tasks marked failed.
     failed_tasks: Vec<FailedTask>, with Single::marks;
     /// Changes of stored tasks by operators, at most one per task.
@@ -125,6 +125,8 @@ commit_of_rows! {
     audit: Vec<AuditWrite>, with Single::is_acted_on;
     /// Timers that are set, fired or ended.
     timers: Vec<TimerWrite>, with Single::arms;
+    /// Inputs that the commit itself opens: continuations and follow-ups.
+    opened: Vec<OpenTurn>, size |open| open.opened.size(), with Single::opens;
     /// Published after this commit.
     outbox: Option<OutboxBatch>;
     /// Outbox batches that have been published.

@@ -11,7 +11,7 @@ use model::{
 use crate::commit::Takeover;
 use crate::messages::Slot;
 use crate::saves::Saving;
-use crate::types::OutboxBatch;
+use crate::types::{OpenTurn, OutboxBatch};
 
 /// Inputs that have ended, the commit in flight, and the positions given to what is stored.
 #[derive(Debug)]
@@ -102,6 +102,8 @@ pub(crate) struct TurnInFlight {
 pub(crate) struct InFlightCommit {
     pub(crate) ended: Vec<InFlight>,
     pub(crate) tasks: Vec<QueuedTask>,
+    /// Inputs that the commit itself opens.
+    pub(crate) opened: Vec<OpenTurn>,
     /// Agents whose pending tasks are changed, one item per change.
     pub(crate) agents_with_changed_tasks: Vec<AgentId>,
     pub(crate) outbox: Option<OutboxBatch>,

@@ -81,6 +81,8 @@ pub struct DueTimer {
     pub fired_since_real_input: u32,
     /// Times at which follow-ups of the thread fired, newest first; at most 256.
     pub fired_at: Vec<Timestamp>,
+    /// For a delayed task: true if the agent has a task with its id already.
+    pub is_taken: bool,
     /// For the timer of a schedule; `None` if the schedule no longer exists or is disabled.
     pub schedule: Option<DueSchedule>,
 }

@@ -20,7 +20,7 @@ use crate::commit::Commit;
 use crate::commit::single::Single;
 use crate::timers::{TimerEnd, TimerWrite};
 use crate::types::{
-    AgentWrite, Fallback, OutboxBatch, Outgoing, TaskWrite, TurnStatus, TurnWrite, UsageWrite,
+    AgentWrite, Fallback, OpenTurn, OutboxBatch, Outgoing, TaskWrite, TurnStatus, TurnWrite, UsageWrite,
 };
 
 /// Code of a turn or task that the store refuses.
@@ -38,8 +38,8 @@ pub struct CommitParts {
     pub unstorable: Vec<(MessageKey, String)>,
     /// Turns whose messages were refused, with the store's error: they have failed.
     pub refused: Vec<(TurnId, String)>,
-    /// Refused tasks and model calls, by name, with the store's error. Tasks have become dead
-    /// letters, and the machine that has them in its queues must be rebuilt.
+    /// Refused tasks, inputs and model calls, by name, with the store's error. Tasks have become
+    /// dead letters, and the machine that has them in its queues must be rebuilt.
     pub dropped: Vec<(String, String)>,
 }
 
@@ -54,6 +54,8 @@ pub enum CommitPart {
     Task(TaskWrite),
     /// A model call.
     Usage(UsageWrite),
+    /// An input that the commit itself opens.
+    Opened(OpenTurn),
 }
 
 impl CommitPart {
@@ -62,7 +64,7 @@ impl CommitPart {
         let first = match self {
             Self::Message(message) => Some(message),
             Self::Turn(turn) => turn.messages.first(),
-            Self::Task(_) | Self::Usage(_) => None,
+            Self::Task(_) | Self::Usage(_) | Self::Opened(_) => None,
         };
         first.map(|message| message.placement.position)
     }
@@ -71,7 +73,7 @@ impl CommitPart {
     fn queue<'a>(&self, commit: &'a Commit) -> Option<&'a AgentWrite> {
         match self {
             Self::Turn(turn) => commit.agents.get(turn.agent?),
-            Self::Message(_) | Self::Task(_) | Self::Usage(_) => None,
+            Self::Message(_) | Self::Task(_) | Self::Usage(_) | Self::Opened(_) => None,
         }
     }
 
@@ -81,7 +83,7 @@ impl CommitPart {
         match self {
             Self::Message(message) => Some(Single::Message(&message.key)),
             Self::Turn(turn) => Some(Single::Turn(&turn.turn, queue)),
-            Self::Task(_) | Self::Usage(_) => None,
+            Self::Task(_) | Self::Usage(_) | Self::Opened(_) => None,
         }
     }
 }
@@ -103,12 +105,13 @@ impl CommitParts {
         }
     }
 
-    /// Splits off the tasks and model calls to try them alone, after the store has refused the
-    /// rest. False: there is nothing more to split.
+    /// Splits off the tasks, inputs and model calls to try them alone, after the store has refused
+    /// the rest. False: there is nothing more to split.
     pub fn take_rest_apart(&mut self) -> bool {
         let tasks = std::mem::take(&mut self.rest.tasks).into_iter().map(CommitPart::Task);
         let usage = std::mem::take(&mut self.rest.usage).into_iter().map(CommitPart::Usage);
-        self.untried = tasks.chain(usage).collect::<Vec<_>>().into_iter();
+        let opened = std::mem::take(&mut self.rest.opened).into_iter().map(CommitPart::Opened);
+        self.untried = tasks.chain(usage).chain(opened).collect::<Vec<_>>().into_iter();
         self.untried.len() > 0
     }
 
@@ -133,6 +136,7 @@ impl CommitParts {
             CommitPart::Message(message) => alone.messages.push(message.clone()),
             CommitPart::Task(task) => alone.tasks.push(task.clone()),
             CommitPart::Usage(usage) => alone.usage.push(usage.clone()),
+            CommitPart::Opened(open) => alone.opened.push(open.clone()),
             CommitPart::Turn(turn) => {
                 let write = part.queue(rest);
                 alone.agents.extend(write.cloned());
@@ -175,6 +179,7 @@ impl CommitParts {
             CommitPart::Usage(usage) => {
                 self.dropped.push((format!("{} call {}", usage.answer, usage.number), detail));
             }
+            CommitPart::Opened(open) => self.dropped.push((open.opened.turn.to_string(), detail)),
             CommitPart::Turn(turn) => {
                 if let Some(batch) = &mut self.rest.outbox {
                     apply_refusal(batch, &turn.turn);
@@ -183,6 +188,9 @@ impl CommitParts {
                     }
                 }
                 self.rest.timers.retain(|timer| timer.armed_by() != Some(&turn.turn));
+                let single = Single::Turn(&turn.turn, None);
+                self.rest.opened.retain(|open| !single.opens(open));
+                self.rest.tasks.retain(|task| !single.continues(task));
                 // The turn's last message is its answer; a follow-up's answer was never shown.
                 let is_shown = !matches!(turn.on_refusal, Fallback::FollowUp(_));
                 let answer = turn.messages.last().filter(|_| is_shown);
@@ -274,7 +282,7 @@ pub fn apply_refusals(actions: &mut [Action], unstorable: &[(MessageKey, String)
 /// Removes the consequences of a refused turn from an outbox batch, because the turn has failed.
 fn apply_refusal(batch: &mut OutboxBatch, turn: &TurnId) {
     batch.outgoing.retain(|outgoing| match outgoing {
-        Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => !is_of(outgoing, turn),
+        Outgoing::Task(_) | Outgoing::Pause(_) => !is_of(outgoing, turn),
         Outgoing::TurnEnded(_) => true,
     });
     for outgoing in &mut batch.outgoing {
@@ -307,7 +315,6 @@ fn own_batch(turn: &TurnWrite, commit: &Commit) -> Option<OutboxBatch> {
 fn is_of(outgoing: &Outgoing, turn: &TurnId) -> bool {
     match outgoing {
         Outgoing::TurnEnded(ended) => ended.turn == *turn,
-        Outgoing::TurnOpened(opened) => opened.origin.turn() == Some(turn),
         Outgoing::Task(task) => task.origin.turn() == Some(turn),
         Outgoing::Pause(pause) => pause.turn == *turn,
     }

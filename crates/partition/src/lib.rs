@@ -62,8 +62,8 @@ pub use timers::{
 };
 pub use types::{
     AgentWrite, AuditWrite, BackoffChange, CommandKey, CommandVerdict, FailedTask, FailedTurn, Fallback,
-    NotNow, OpenTurn, OutboxBatch, Outgoing, Pause, RawPayload, SavedAgent, Start, Started, StatusQuery,
-    StatusReply, TaskChange, TaskDelay, TaskWrite, TurnCause, TurnEnded, TurnRules, TurnStatus, TurnWrite,
-    UsageWrite,
+    NewWork, NotNow, OpenTurn, OutboxBatch, Outgoing, Pause, RawPayload, SavedAgent, Start, Started,
+    StatusQuery, StatusReply, TaskChange, TaskDelay, TaskWrite, TurnCause, TurnEnded, TurnRules, TurnStatus,
+    TurnWrite, UsageWrite,
 };
 pub use wait_counts::WaitCounts;

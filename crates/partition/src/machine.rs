@@ -32,6 +32,7 @@ mod gateways;
 mod input_message;
 mod late;
 mod message_times;
+mod new_work;
 mod read;
 mod requests;
 mod saving;

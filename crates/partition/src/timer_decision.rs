@@ -12,7 +12,10 @@ use serde_json::{Map, Value};
 
 use crate::due_timer::{DueTimer, TimerState};
 use crate::timers::{NextDue, TimerDecision, TimerEnd, TimerVerdict};
-use crate::types::Outgoing;
+use crate::types::NewWork;
+
+/// Cause of the end of a delayed task whose agent has had a task with the same id meanwhile.
+const DUPLICATE: &str = "duplicate";
 
 /// Decides a timer; `found` is its stored state. Invalid data is added to `complaints`, for the
 /// log.
@@ -57,9 +60,7 @@ fn follow_up(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
             TimerVerdict::Later { next: next(timer, until), by: Some(rule.name().to_owned()) }
         }
         FollowUpVerdict::Fire => match opened(timer, &rules, timer.said("language")) {
-            Some(opened) => {
-                TimerVerdict::Fire { outgoing: Box::new(Outgoing::TurnOpened(Box::new(opened))), next: None }
-            }
+            Some(opened) => TimerVerdict::Fire { work: NewWork::Turn(Box::new(opened)), next: None },
             None => {
                 complaints.push(format!("a follow-up cannot be read, and is refused: {:?}", timer.body));
                 end(TimerEnd::Refused, "unreadable")
@@ -101,8 +102,11 @@ fn arming(settings: &Map<String, Value>) -> Metadata {
 }
 
 fn delayed_task(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
+    if timer.is_taken {
+        return end(TimerEnd::Cancelled, DUPLICATE);
+    }
     match task_of(timer) {
-        Some(task) => TimerVerdict::Fire { outgoing: Box::new(Outgoing::Task(task)), next: None },
+        Some(task) => TimerVerdict::Fire { work: NewWork::Task(task), next: None },
         None => {
             complaints.push("a delayed task cannot be read, and is refused".to_owned());
             end(TimerEnd::Refused, "unreadable")
@@ -154,8 +158,7 @@ fn schedule(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
             let (agent, content, metadata) = (timer.agent.clone(), put.content.clone(), put.metadata.clone());
             let origin = TaskOrigin::of_schedule(&metadata);
             let task = Task { agent, id, kind: TaskKind::Task, content, origin, metadata };
-            let outgoing = Box::new(Outgoing::Task(task));
-            TimerVerdict::Fire { outgoing, next: next_due.map(|at| next(timer, at)) }
+            TimerVerdict::Fire { work: NewWork::Task(task), next: next_due.map(|at| next(timer, at)) }
         }
     }
 }

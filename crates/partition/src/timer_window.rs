@@ -10,7 +10,7 @@ use model::{ThreadId, TimerId, Timestamp};
 
 use crate::timers::{PendingTimer, TimerEnd, TimerPage, TimerWrite};
 use crate::turn_state::SUPERSEDED_BY_MESSAGE;
-use crate::types::Outgoing;
+use crate::types::NewWork;
 
 /// Maximum number of timers whose decisions are pending.
 pub(crate) const MOST_DECIDING: usize = 256;
@@ -39,8 +39,8 @@ pub(crate) struct TimerWindow {
     is_stale: bool,
     most: usize,
     seen_at: Timestamp,
-    /// Decisions for the next commit, with the messages that they send.
-    writes: Vec<(TimerWrite, Option<Outgoing>)>,
+    /// Decisions for the next commit, with the work that they begin.
+    writes: Vec<(TimerWrite, Option<NewWork>)>,
     /// Unanswered look-ups of due timers, and the threads whose follow-up was superseded since the
     /// first of them.
     asked: usize,
@@ -140,13 +140,13 @@ impl TimerWindow {
         self.insert(id, at);
     }
 
-    pub(crate) fn write(&mut self, write: TimerWrite, outgoing: Option<Outgoing>) {
-        self.writes.push((write, outgoing));
+    pub(crate) fn write(&mut self, write: TimerWrite, fired: Option<NewWork>) {
+        self.writes.push((write, fired));
     }
 
-    pub(crate) fn take_writes(&mut self) -> (Vec<TimerWrite>, Vec<Outgoing>) {
-        let (writes, outgoing): (Vec<_>, Vec<_>) = std::mem::take(&mut self.writes).into_iter().unzip();
-        (writes, outgoing.into_iter().flatten().collect())
+    pub(crate) fn take_writes(&mut self) -> (Vec<TimerWrite>, Vec<NewWork>) {
+        let (writes, fired): (Vec<_>, Vec<_>) = std::mem::take(&mut self.writes).into_iter().unzip();
+        (writes, fired.into_iter().flatten().collect())
     }
 
     /// Supersedes the thread's follow-up: a person has written to the thread, or a commit arms a
@@ -156,11 +156,10 @@ impl TimerWindow {
         if self.asked > 0 {
             self.superseded.insert(thread.clone());
         }
-        for (write, outgoing) in &mut self.writes {
-            let fires = matches!(&*outgoing, Some(Outgoing::TurnOpened(opened)) if opened.thread == *thread);
-            if fires {
+        for (write, fired) in &mut self.writes {
+            if matches!(&*fired, Some(NewWork::Turn(opened)) if opened.thread == *thread) {
                 let (id, by) = (write.id().clone(), SUPERSEDED_BY_MESSAGE.to_owned());
-                (*write, *outgoing) = (TimerWrite::End { id, state: TimerEnd::Cancelled, by }, None);
+                (*write, *fired) = (TimerWrite::End { id, state: TimerEnd::Cancelled, by }, None);
             }
         }
     }

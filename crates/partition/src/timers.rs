@@ -2,7 +2,7 @@
 
 use model::{AgentId, Metadata, ThreadId, TimerId, Timestamp, TurnId};
 
-use crate::types::Outgoing;
+use crate::types::NewWork;
 
 /// A pending timer as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,10 +37,10 @@ pub struct NextDue {
 /// Decision on a due timer, before a model is called.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TimerVerdict {
-    /// The timer fires: `outgoing` is sent in the commit that marks the timer.
+    /// The timer fires: `work` is added to the commit that marks the timer.
     Fire {
         /// A turn for a follow-up, otherwise a task.
-        outgoing: Box<Outgoing>,
+        work: NewWork,
         /// Next occurrence of a schedule.
         next: Option<NextDue>,
     },
@@ -132,7 +132,7 @@ pub struct ArmedTimer {
 pub enum TimerWrite {
     /// Sets the timer.
     Arm(ArmedTimer),
-    /// The timer has fired; the turn or task that it fired is in the outbox of the same commit.
+    /// The timer has fired; the same commit has the turn or task that it fired.
     Fire {
         id: TimerId,
         /// Turn of a follow-up.

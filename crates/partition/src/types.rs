@@ -425,13 +425,30 @@ pub struct OpenTurn {
     pub age_ms: i64,
 }
 
+/// Work that a commit adds to its own partition. It begins when the commit is applied.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NewWork {
+    /// The input of a continuation or of a follow-up.
+    Turn(Box<TurnOpened>),
+    /// A task for an agent of the partition.
+    Task(Task),
+}
+
+impl NewWork {
+    /// Key by which a command that asks for the same is recognized.
+    pub(crate) fn key(&self) -> CommandKey {
+        match self {
+            Self::Turn(opened) => CommandKey::Turn(opened.thread.clone(), opened.turn.clone(), opened.run),
+            Self::Task(task) => CommandKey::Task(task.agent.clone(), task.id.clone(), None),
+        }
+    }
+}
+
 /// Something published once after the commit: an entry of an outbox batch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outgoing {
     /// A task for an agent, which may live in another partition.
     Task(Task),
-    /// Next input of a batch that continues, in the same thread.
-    TurnOpened(Box<TurnOpened>),
     /// End of a turn, for integrators, on `turns.<thread>`.
     TurnEnded(TurnEnded),
     /// Pause of an agent, which may live in another partition.

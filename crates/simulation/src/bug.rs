@@ -213,7 +213,7 @@ pub enum PlantedBug {
     SyntheticByContent,
     /// The answer to a person is withdrawn like a follow-up.
     OrdinaryAnswerWithdrawn,
-    /// Follow-ups begin although a person has written.
+    /// Follow-ups begin although a rule has forbidden them since they fired.
     SupersededIgnored,
     /// A person's message whose turn fails cancels no follow-up.
     FailedInputForgotten,

@@ -4,6 +4,7 @@ mod compactions;
 mod ends;
 pub(crate) mod erasure;
 pub(crate) mod fence;
+pub(crate) mod own_work;
 mod retention;
 mod rows;
 pub(crate) mod timer_rows;
@@ -20,7 +21,7 @@ use model::{
 use partition::{Commit, EntryBody, Incident, Lookup, Save, SpilledMessage, StreamEntry, Takeover};
 
 use crate::bug::PlantedBug;
-use crate::checker::turns::{Transition, TransitionKind, TurnPart, TurnRow, part_of};
+use crate::checker::turns::{Ordered, Transition, TransitionKind, TurnPart, TurnRow, is_follow_up, part_of};
 use crate::checker::{DeadLetterRow, Invariant, MessageRow, Violation};
 use crate::log::{Log, START};
 use turns::Tables;
@@ -105,6 +106,8 @@ pub(crate) struct Store {
     /// True if the store went back in time: the positions of tasks then differ from those whose
     /// answers are in the streams.
     pub(crate) is_undone: bool,
+    /// What commits gave to their own partitions, in the form of commands.
+    pub(crate) own_work: Vec<Ordered>,
     /// Marks of erased threads; true when the erasure is complete.
     erased: BTreeMap<ThreadId, bool>,
     /// All threads that were ever marked, even if the store has gone back to before the mark:
@@ -235,8 +238,10 @@ impl Store {
     pub(crate) fn apply(&mut self, commit: &Commit, log: &Log, time: i64, skew: i64) -> bool {
         let partition = commit.partition;
         self.commits += 1;
-        let tables = &mut self.tables[usize::from(partition.0)];
-        let applied = tables.apply(commit, START + time, skew, self.bug);
+        let (tables, erased) = (&mut self.tables[usize::from(partition.0)], &self.erased);
+        let is_erased = |thread: &ThreadId| erased.contains_key(thread);
+        self.own_work.extend(own_work::of_commit(commit, time, is_erased));
+        let applied = tables.apply(commit, START + time, skew, self.bug, is_erased);
         self.turn_conflicts += u64::from(applied.is_stale);
         for key in applied.failed {
             self.end(&key, time);
@@ -474,6 +479,17 @@ impl Store {
         }
     }
 
+    /// True if a commit opened the turn, and nothing is stored of its answer because the store has
+    /// gone back to before that commit. If the turn is opened again, it is requested again.
+    fn is_unopened(&self, partition: PartitionId, thread: &ThreadId, turn: &TurnId) -> bool {
+        let is_open = || {
+            let key = (thread.clone(), turn.clone());
+            self.tables[usize::from(partition.0)].open_turns.contains_key(&key)
+        };
+        (is_follow_up(turn) || turn.as_str().contains("-h"))
+            && (is_open() || !self.own_work.iter().any(|own| own_work::is_of(&own.command, turn)))
+    }
+
     fn keeps_chunk(&self, partition: PartitionId, frame: &Frame, arrival: &IncomingChunk) -> bool {
         let key = MessageKey { thread: frame.thread.clone(), message: arrival.message.clone() };
         if let Some((turn, run)) = TurnId::of_answer(&arrival.message) {
@@ -484,7 +500,9 @@ impl Store {
             let is_asked = frame.token.as_ref().is_some_and(|received| token.matches(received));
             let tables = &self.tables[usize::from(partition.0)];
             let is_answered_again = self.is_undone && (run > 0 || tables.will_answer(&turn));
-            if !is_asked || is_answered_again || tables.run_is_over(&frame.thread, &turn, run) {
+            let is_unopened = self.is_undone && self.is_unopened(partition, &frame.thread, &turn);
+            if !is_asked || is_answered_again || is_unopened || tables.run_is_over(&frame.thread, &turn, run)
+            {
                 return true;
             }
         }

@@ -102,6 +102,7 @@ fn seeds_that_have_failed_once_hold() {
         8_807_305_362_670,
         8_807_307_223_453,
         8_807_400_128_416,
+        5_629_946_161_200_109,
     ] {
         let report = simulate(seed, None, false);
         if !report.violations.is_empty() {

@@ -2,7 +2,7 @@
 
 use model::{
     AgentId, CommandId, MessageId, Metadata, Position, Task, TaskId, TaskKind, TaskOrigin, ThreadId, TurnId,
-    TurnOpened, TurnOptions, TurnOrigin,
+    TurnOptions,
 };
 use partition::{Outgoing, Pause, TurnEnded, TurnStatus};
 use serde::de::DeserializeOwned;
@@ -22,18 +22,6 @@ enum OutboxEntry {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<String>,
         /// As text, like metadata; absent in entries of earlier builds.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        origin: Option<String>,
-    },
-    Opened {
-        id: String,
-        thread: ThreadId,
-        agent: AgentId,
-        content: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        metadata: Option<String>,
-        /// [`TurnOptions`] as text, like metadata.
-        options: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         origin: Option<String>,
     },
@@ -83,15 +71,6 @@ impl From<&Outgoing> for OutboxEntry {
                 metadata: text(&task.task_metadata()),
                 origin: serde_json::to_string(&task.origin).ok(),
             },
-            Outgoing::TurnOpened(opened) => Self::Opened {
-                id: opened.turn.as_str().to_owned(),
-                thread: opened.thread.clone(),
-                agent: opened.agent.clone(),
-                content: storable(&opened.content),
-                metadata: text(&opened.input_metadata()),
-                options: options(&opened.options),
-                origin: serde_json::to_string(&opened.origin).ok(),
-            },
             Outgoing::TurnEnded(ended) => Self::Turn {
                 id: ended.turn.as_str().to_owned(),
                 thread: ended.thread.clone(),
@@ -121,22 +100,6 @@ impl TryFrom<OutboxEntry> for Outgoing {
                 let decoded = origin.map(|json| parsed(&json)).transpose()?;
                 let (origin, metadata) = TaskOrigin::split(decoded, (&agent, &id, kind), metadata);
                 Self::Task(Task { agent, id, kind, content, origin, metadata })
-            }
-            OutboxEntry::Opened { id, thread, agent, content, metadata, options, origin } => {
-                let metadata = metadata.map_or(Ok(Metadata::EMPTY), |json| object(&json))?;
-                let decoded = origin.map(|json| parsed(&json)).transpose()?;
-                let (origin, metadata) = TurnOrigin::split(decoded, metadata);
-                Self::TurnOpened(Box::new(TurnOpened {
-                    turn: TurnId::parse(&id).map_err(|error| error.to_string())?,
-                    thread,
-                    agent,
-                    run: 0,
-                    content,
-                    origin,
-                    metadata,
-                    actor: None,
-                    options: parsed(&options)?,
-                }))
             }
             OutboxEntry::Turn { id, thread, agent, status, task, message, batch, code } => {
                 Self::TurnEnded(TurnEnded {

@@ -162,6 +162,7 @@ fn due(row: &PgRow) -> Result<Option<DueTimer>, StoreError> {
         is_erased: row.try_get("is_erased")?,
         fired_since_real_input: row.try_get::<i64, _>("fired_since")?.try_into().unwrap_or(u32::MAX),
         fired_at: fired.unwrap_or_default().into_iter().map(Timestamp).collect(),
+        is_taken: row.try_get("is_taken")?,
         schedule: schedule(row)?,
     }))
 }

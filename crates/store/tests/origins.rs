@@ -74,12 +74,15 @@ async fn stored(store: &Store) -> Owner {
     commit.failed_tasks = vec![mark("a", 7)];
     let failed = |opened| FailedTurn { opened, ..failed_turn("t", &inputs()[0].turn, 0) };
     commit.failed_turns = inputs().into_iter().map(failed).collect();
-    let outgoing = tasks().into_iter().map(|write| Outgoing::Task(write.queued.task));
-    let opened = inputs().into_iter().map(|opened| Outgoing::TurnOpened(Box::new(opened)));
-    commit.outbox = Some(OutboxBatch { id: at(3), outgoing: outgoing.chain(opened).collect() });
-    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    let outgoing = tasks().into_iter().map(|write| Outgoing::Task(write.queued.task)).collect();
+    commit.outbox = Some(OutboxBatch { id: at(3), outgoing });
     let open = |(seq, opened)| OpenTurn { opened, seq: model::Seq(seq), age_ms: 0 };
-    let save = Save { messages: Vec::new(), turns: (1..).zip(inputs()).map(open).collect() };
+    let mut open: Vec<OpenTurn> = (1..).zip(inputs()).map(open).collect();
+    // Inputs that the commit opens itself, and inputs that are saved.
+    let turns = open.split_off(2);
+    commit.opened = open;
+    assert_eq!(owner.commit(&commit).await.unwrap(), Committed::Applied);
+    let save = Save { messages: Vec::new(), turns };
     let applied = owner.applied().await;
     store.save(Applied { saves: 0, ..applied }, "i", &save).await.unwrap();
     owner
@@ -96,9 +99,8 @@ async fn check_loaded(store: &Store, owner: &Owner) {
         let failed = store.failed_turn(&expected.thread, &expected.turn).await.unwrap().unwrap();
         assert_eq!(failed.opened, expected);
     }
-    let sent = sent.into_iter().map(Outgoing::Task);
-    let opened = inputs().into_iter().map(|opened| Outgoing::TurnOpened(Box::new(opened)));
-    assert_eq!(takeover.outbox[0].outgoing, sent.chain(opened).collect::<Vec<_>>());
+    let sent: Vec<_> = sent.into_iter().map(Outgoing::Task).collect();
+    assert_eq!(takeover.outbox[0].outgoing, sent);
 }
 
 const ORIGINS: &str = "SELECT o::text AS o FROM (

@@ -178,7 +178,7 @@ async fn the_outbox_comes_back_exactly_until_it_is_sent() {
     assert_eq!(back, batches);
     let digest = |batch: &OutboxBatch| match &batch.outgoing[1] {
         Outgoing::Task(task) => task.digest(),
-        Outgoing::TurnOpened(_) | Outgoing::TurnEnded(_) | Outgoing::Pause(_) => 0,
+        Outgoing::TurnEnded(_) | Outgoing::Pause(_) => 0,
     };
     assert_eq!(digest(&back[0]), digest(&batches[0]));
     let page = store.outbox(owner.grant.partition, Some(at(5)), 1).await.unwrap();

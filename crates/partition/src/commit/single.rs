@@ -5,7 +5,7 @@
 use model::{MessageKey, ThreadId, TurnId};
 
 use crate::timers::TimerWrite;
-use crate::types::{AgentWrite, AuditWrite, FailedTask, UsageWrite};
+use crate::types::{AgentWrite, AuditWrite, FailedTask, OpenTurn, TaskWrite, UsageWrite};
 
 /// Equal to [`model::ControlKind::name`].
 const STOP_TURN: &str = "stop_turn";
@@ -40,6 +40,16 @@ impl Single<'_> {
 
     pub(super) fn arms(self, timer: &TimerWrite) -> bool {
         timer.armed_by().is_some_and(|turn| self.is_turn(turn))
+    }
+
+    pub(crate) fn opens(self, open: &OpenTurn) -> bool {
+        open.opened.origin.turn().is_some_and(|turn| self.is_turn(turn))
+    }
+
+    /// True for the task that continues the turn's batch. Other tasks that follow a turn come from
+    /// the stream.
+    pub(crate) fn continues(self, task: &TaskWrite) -> bool {
+        task.queued.task.origin.continued_turn().is_some_and(|turn| self.is_turn(turn))
     }
 
     /// Marks behind the turn's own task are left out: operators have dropped these tasks, and they

@@ -1,6 +1,6 @@
 use model::{
-    AgentId, Metadata, QueuedTask, Task, TaskEdit, TaskId, TaskKind, TaskOrigin, TurnOpened, TurnOptions,
-    TurnOrigin,
+    AgentId, ContinuedBatch, FollowedTurn, Metadata, QueuedTask, Task, TaskEdit, TaskId, TaskKind,
+    TaskOrigin, TurnOpened, TurnOptions, TurnOrigin,
 };
 
 use super::*;
@@ -113,16 +113,38 @@ fn last_failure_of_a_turn_is_written_unless_it_is_over() {
     assert_eq!(left(&commit), [failed("x", 2)], "in either order");
 }
 
+fn task(id: &str, position: i64, origin: TaskOrigin) -> TaskWrite {
+    let (content, metadata) = (String::new(), Metadata::EMPTY);
+    let id = TaskId::parse(id).unwrap();
+    let task = Task { agent: agent(), id, kind: TaskKind::Task, content, origin, metadata };
+    TaskWrite { seq: Seq(0), queued: QueuedTask { position: at(position), task }, digest: 0 }
+}
+
+#[test]
+fn a_turn_is_written_with_the_task_that_continues_it() {
+    let thread = ThreadId::parse("t").unwrap();
+    let turn = TurnId::foreground(&thread, "x").unwrap();
+    let (answer, batch) = (turn.answer(0), at(5));
+    let continued = ContinuedBatch { batch, number: 1, turn: turn.clone() };
+    let followed = FollowedTurn { thread, turn: turn.clone(), answer, batch };
+    let mut commit = commit();
+    commit.add_task(task("next", 1, TaskOrigin::Continuation(continued)));
+    // Sent through the outbox of an earlier commit of the turn, which the store may have lost.
+    commit.add_task(task("work", 2, TaskOrigin::AfterTurn(followed)));
+    let ids = |commit: &Commit| {
+        commit.tasks.iter().map(|write| write.queued.task.id.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    let single = Single::Turn(&turn, None);
+    assert_eq!(ids(&commit.rows_with(single)), ["next"]);
+    commit.remove_with(single);
+    assert_eq!(ids(&commit), ["work"]);
+}
+
 #[test]
 fn the_same_task_comes_once() {
     let mut commit = commit();
     for position in [1, 2] {
-        let id = TaskId::parse("k").unwrap();
-        let (content, metadata) = (String::new(), Metadata::EMPTY);
-        let origin = TaskOrigin::SENT;
-        let task = Task { agent: agent(), id, kind: TaskKind::Task, content, origin, metadata };
-        let queued = QueuedTask { position: at(position), task };
-        commit.add_task(TaskWrite { seq: Seq(0), queued, digest: 0 });
+        commit.add_task(task("k", position, TaskOrigin::SENT));
     }
     assert_eq!((commit.tasks.len(), commit.tasks[0].queued.position), (1, at(1)));
     assert_eq!((commit.weight(), commit.is_empty()), (1, false));

@@ -2,8 +2,9 @@ use crate::{
     AgentWrite, ArmedTimer, AuditWrite, BackoffChange, FailedTask, FailedTurn, TurnEnded, UsageWrite,
 };
 use model::{
-    AgentId, BatchType, CommandId, ControlKind, FollowedTurn, Metadata, PartitionId, Placement, QueuedTask,
-    Role, Task, TaskId, TaskKind, TaskOrigin, ThreadId, TimerId, Timestamp, TurnOpened, TurnOrigin,
+    AgentId, BatchType, CommandId, ContinuedBatch, ControlKind, FollowedTurn, Metadata, PartitionId,
+    Placement, QueuedTask, Role, Task, TaskId, TaskKind, TaskOrigin, ThreadId, TimerId, Timestamp,
+    TurnOpened, TurnOrigin,
 };
 use serde_json::Value;
 
@@ -335,7 +336,7 @@ fn parts_come_in_the_order_of_their_places() {
         command.push(match &part {
             CommitPart::Message(message) => message.key.message.to_string(),
             CommitPart::Turn(turn) => turn.turn.to_string(),
-            CommitPart::Task(_) | CommitPart::Usage(_) => panic!("{part:?}"),
+            CommitPart::Task(_) | CommitPart::Usage(_) | CommitPart::Opened(_) => panic!("{part:?}"),
         });
     }
     assert_eq!(command, ["before".to_owned(), input.to_string(), "after".to_owned(), task.to_string()]);
@@ -416,4 +417,43 @@ fn refused_task_becomes_a_dead_letter_alone() {
     let payload: Value = serde_json::from_slice(payload).unwrap();
     assert_eq!(payload["content"], "work");
     assert!(!parts.take_rest_apart(), "nothing is left that could be the cause");
+}
+
+#[test]
+fn what_a_turn_asks_for_is_written_with_it_or_not_at_all() {
+    let Both { mut commit, input, task, agent } = both();
+    let continued = |turn: &TurnId| ContinuedBatch { batch: position(11), number: 1, turn: turn.clone() };
+    let Fallback::Turn(failed) = &commit.turns[0].on_refusal else { unreachable!() };
+    let opened = TurnOpened {
+        turn: TurnId::continuation(&failed.opened.thread, position(12)).unwrap(),
+        origin: TurnOrigin::Continuation(continued(&input)),
+        ..failed.opened.clone()
+    };
+    commit.opened = vec![OpenTurn { opened, seq: Seq(99), age_ms: 0 }];
+    let queued = |id: &str, origin: TaskOrigin| TaskWrite {
+        seq: Seq(99),
+        queued: QueuedTask {
+            position: position(90),
+            task: Task {
+                agent: agent.clone(),
+                id: TaskId::parse(id).unwrap(),
+                kind: TaskKind::Task,
+                content: "x".to_owned(),
+                origin,
+                metadata: Metadata::EMPTY,
+            },
+        },
+        digest: 0,
+    };
+    let other = queued("k", TaskOrigin::SENT);
+    commit.tasks = vec![queued("h", TaskOrigin::Continuation(continued(&task))), other.clone()];
+    let mut parts = CommitParts::of(commit.clone());
+    let (first, second) = (parts.next().unwrap(), parts.next().unwrap());
+    let alone = parts.alone(&first);
+    assert_eq!((&alone.opened, &alone.tasks), (&commit.opened, &vec![]), "else its continuation is lost");
+    parts.wrote(first);
+    assert_eq!(parts.alone(&second).tasks, commit.tasks[..1]);
+    parts.refuse(second, "no".to_owned());
+    let rest = parts.rest();
+    assert_eq!((&rest.opened, &rest.tasks), (&vec![], &vec![other]));
 }

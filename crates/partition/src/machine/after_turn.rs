@@ -11,7 +11,7 @@ use model::{
 use serde_json::{Map, Value};
 
 use crate::turn_state::{TrackedTurn, TurnSource};
-use crate::types::{Outgoing, Pause};
+use crate::types::{NewWork, Pause};
 
 /// Key in an answer's metadata; `true` requests a continuation of its batch.
 const CONTINUATION: &str = "continuation";
@@ -25,15 +25,14 @@ const MOST_OF_TURN: usize = 128 << 10;
 pub(super) enum Continuation {
     /// No continuation was requested.
     None,
-    /// The batch continues with this input.
-    Next(Box<Outgoing>),
+    /// The batch continues with this input or task.
+    Next(NewWork),
     /// The request was rejected, for example because there were too many in a row.
     Rejected,
 }
 
-/// The continuation that the last of these messages requests: the next input of the same batch. It
-/// goes through the stream like every other input, so it happens once and in order. Its id is
-/// derived from the answer's position or the task's turn.
+/// The continuation that the last of these messages requests: the next input of the same batch. Its
+/// id is derived from the answer's position or the task's turn.
 pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continuation {
     let (Some(first), Some(answer)) = (messages.first(), messages.last()) else { return Continuation::None };
     if answer.metadata.get(CONTINUATION) != Some(&Value::Bool(true)) {
@@ -58,11 +57,11 @@ pub(super) fn continuation(turn: &TrackedTurn, messages: &[Message]) -> Continua
         TurnSource::Input(opened) => opening(opened, answer.placement.position, continued),
         TurnSource::Task(queued) => task(&queued.task, continued),
     };
-    next.map_or(Continuation::None, |next| Continuation::Next(Box::new(next)))
+    next.map_or(Continuation::None, Continuation::Next)
 }
 
-fn opening(opened: &TurnOpened, answer: Position, continued: ContinuedBatch) -> Option<Outgoing> {
-    Some(Outgoing::TurnOpened(Box::new(TurnOpened {
+fn opening(opened: &TurnOpened, answer: Position, continued: ContinuedBatch) -> Option<NewWork> {
+    Some(NewWork::Turn(Box::new(TurnOpened {
         turn: TurnId::continuation(&opened.thread, answer).ok()?,
         run: 0,
         content: prompts::CONTINUE.to_owned(),
@@ -78,7 +77,7 @@ fn opening(opened: &TurnOpened, answer: Position, continued: ContinuedBatch) -> 
     })))
 }
 
-fn task(task: &Task, continued: ContinuedBatch) -> Option<Outgoing> {
+fn task(task: &Task, continued: ContinuedBatch) -> Option<NewWork> {
     let id = continued.task()?;
     // The origin keeps the thread whose text the task carries: when that thread is erased, the task
     // is deleted.
@@ -94,7 +93,7 @@ fn task(task: &Task, continued: ContinuedBatch) -> Option<Outgoing> {
         | TaskOrigin::Continuation(_) => TaskOrigin::Continuation(continued),
     };
     let (content, metadata) = (prompts::CONTINUE.to_owned(), Metadata::EMPTY);
-    Some(Outgoing::Task(Task { id, content, origin, metadata, ..task.clone() }))
+    Some(NewWork::Task(Task { id, content, origin, metadata, ..task.clone() }))
 }
 
 /// The pause of an agent whose credentials were refused in this run of a person's turn.

@@ -12,7 +12,7 @@ use crate::action::{Action, MachineReport};
 use crate::committing::{EndedInput, refused_size};
 use crate::reading::EntryPlace;
 use crate::timers::{ArmedTimer, TimerWrite};
-use crate::turn_state::{SUPERSEDED_BY_MESSAGE, TrackedTurn, TurnEnd};
+use crate::turn_state::{SUPERSEDED_BY_MESSAGE, SavedInput, TrackedTurn, TurnEnd};
 use crate::types::{AuditWrite, CommandKey, CommandVerdict, RawPayload, TaskDelay};
 
 /// Code of a command that the database permanently refuses.
@@ -260,7 +260,7 @@ impl Partition {
         match command {
             Command::Turn(opened) => {
                 self.commands.recent.insert(key, TakenCommand { seq, digest: 0, position: None });
-                self.open_turn(opened, (seq, stored_at));
+                self.open_turn(opened, Some((seq, stored_at)));
             }
             Command::Task(task) => {
                 let digest = task.digest();
@@ -361,7 +361,8 @@ impl Partition {
         self.push_ended(EndedInput::Entry { seq, subject, payload, refusal });
     }
 
-    fn open_turn(&mut self, opened: Box<TurnOpened>, (seq, came_at): (Seq, Timestamp)) {
+    /// Opens a turn for an input: of an entry of the stream, or of a commit that was applied.
+    pub(super) fn open_turn(&mut self, opened: Box<TurnOpened>, entry: Option<(Seq, Timestamp)>) {
         let now = self.effects.now;
         if let (true, Some(actor)) = (opened.run > 0, &opened.actor) {
             self.audit_retry(&opened, actor.to_string());
@@ -379,8 +380,11 @@ impl Partition {
         };
         let token = self.table.token_keys.token(&opened.thread, &opened.turn, opened.run);
         let mut turn = TrackedTurn::of_input(opened, token);
-        turn.input.hold = Some(self.hold_at(seq));
-        (turn.times.known_at, turn.times.came_at) = (now, came_at);
+        (turn.times.known_at, turn.times.came_at) = (now, entry.map_or(now, |(_, came_at)| came_at));
+        match entry {
+            Some((seq, _)) => turn.input.hold = Some(self.hold_at(seq)),
+            None => turn.input.saved = SavedInput::Yes,
+        }
         let id = turn.id.clone();
         self.table.insert(turn);
         match self.table.thread_queues.entry(thread.clone()).or_default().admit(id.clone(), policy) {

@@ -8,6 +8,7 @@ use model::{
 };
 
 use super::Partition;
+use super::new_work::without_work_of;
 use crate::action::{Action, MachineReport, MessageEnded};
 use crate::commit::Commit;
 use crate::committing::{EndedInput, InFlight, InFlightCommit, refused_size};
@@ -58,7 +59,7 @@ impl Partition {
         in_flight.armed.iter().for_each(|thread| self.timers.supersede(thread));
         let (timers, fired) = self.timers.take_writes();
         commit.timers.extend(timers);
-        outgoing.extend(fired);
+        fired.into_iter().for_each(|work| self.add_new_work(work, &mut commit));
         commit.usage.extend(self.table.late.take_usage());
         commit.outbox = self.outbox(outgoing);
         commit.checkpoint = self.reading.low().max(self.committing.checkpoint);
@@ -69,6 +70,7 @@ impl Partition {
         commit.sent = std::mem::take(&mut self.outbox.sent);
         commit.ended_spills.append(&mut self.committing.orphans);
         in_flight.tasks = commit.tasks.iter().map(|task| task.queued.clone()).collect();
+        in_flight.opened.clone_from(&commit.opened);
         let timers = commit.timers.iter().filter(|write| !write.is_stored());
         in_flight.timers = timers.map(|write| (write.id().clone(), write.waits_ms())).collect();
         in_flight.outbox.clone_from(&commit.outbox);
@@ -169,12 +171,22 @@ impl Partition {
     pub(super) fn committed(&mut self, refused: Vec<(TurnId, String)>) {
         let now = self.effects.now;
         let Some(in_flight) = self.committing.in_flight.take() else { return };
-        let InFlightCommit { ended, tasks, agents_with_changed_tasks, outbox, timers, armed, given, .. } =
-            in_flight;
+        let InFlightCommit {
+            ended,
+            tasks,
+            opened,
+            agents_with_changed_tasks,
+            outbox,
+            timers,
+            armed,
+            given,
+            ..
+        } = in_flight;
         armed.iter().for_each(|thread| self.timers.supersede(thread));
         self.committing.applied = given.unwrap_or(self.committing.applied);
         self.commands.stored(self.committing.checkpoint);
         let mut refused: BTreeMap<TurnId, String> = refused.into_iter().collect();
+        let (tasks, opened) = without_work_of(&refused, tasks, opened);
         let withheld: Vec<TurnId> = refused.keys().filter(|id| self.is_follow_up(id)).cloned().collect();
         for ended in ended {
             match ended {
@@ -194,6 +206,7 @@ impl Partition {
             self.table.queue(&agent, |queue| queue.push(queued, window));
             self.table.make_ready(&agent.thread());
         }
+        opened.into_iter().for_each(|open| self.admit(open));
         for agent in agents_with_changed_tasks {
             self.table.queue(&agent, scheduling::AgentQueue::settle);
             self.table.make_ready(&agent.thread());

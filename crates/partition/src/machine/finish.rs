@@ -231,7 +231,7 @@ impl Partition {
             }
         };
         if let Continuation::Next(next) = continuation {
-            outgoing.push(*next);
+            self.add_new_work(next, commit);
         }
         outgoing.push(Outgoing::TurnEnded(ended));
         let write = TurnWrite { turn: id.clone(), messages, agent, ends_failed, on_refusal };

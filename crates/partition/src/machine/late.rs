@@ -1,7 +1,7 @@
 //! Handles chunks of runs that are over: stops their workflow again and counts the calls of late
 //! attempts.
 
-use model::{Frame, IncomingChunk, ThreadId, TurnId, TurnToken};
+use model::{Frame, IncomingChunk, ThreadId, TimerId, TurnId, TurnToken};
 use scheduling::HeadState;
 
 use super::Partition;
@@ -42,15 +42,24 @@ impl Partition {
         if let Some(turn) = self.table.turns.get(id) {
             return turn.run > run;
         }
-        // Inputs precede their answers in the stream, so an unknown input has ended.
-        let Some(position) = id.task_position() else { return true };
-        // A task gets its position in a commit, and decisions about it are certain only once they
-        // are committed. A commit in flight will fail if this owner has lost its partition.
+        // A commit opens the turns of tasks, continuations and follow-ups, perhaps one of the next
+        // owner. Other inputs and retries precede their answers in the stream, so an unknown one
+        // has ended.
+        let (task, continued) = (id.task_position(), id.continued_answer().filter(|_| run == 0));
+        let Some(position) = task.or(continued) else { return run > 0 || TimerId::of_turn(id).is_none() };
+        // Decisions about it are certain only once they are committed. A commit in flight will fail
+        // if this owner has lost its partition, and the next owner gives out later positions.
         let is_on_its_way = self.committing.in_flight.is_some()
             || !self.committing.ended.queue.is_empty()
             || !self.table.agents.changed.is_empty();
         if is_on_its_way || self.commands.len() > 0 || !self.commands.writes.seqs.is_empty() {
             return false;
+        }
+        if position > self.committing.applied.of(position.bucket()) {
+            return false;
+        }
+        if task.is_none() {
+            return true;
         }
         let Some(queue) = self.table.agents.queues.get(&thread.agent()) else { return true };
         match queue.first() {

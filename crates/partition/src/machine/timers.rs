@@ -7,7 +7,7 @@ use crate::action::{Action, MachineReport, TimerOutcome};
 use crate::committing::EndedInput;
 use crate::timers::{NextDue, TimerDecision, TimerEnd, TimerVerdict, TimerWrite};
 use crate::turn_state::{SUPERSEDED_BY_MESSAGE, TrackedTurn};
-use crate::types::Outgoing;
+use crate::types::NewWork;
 
 /// Cause of the end of a timer cancelled by a client.
 const CLIENT: &str = "client";
@@ -37,7 +37,7 @@ impl Partition {
                 .as_ref()
                 .is_some_and(|thread| self.has_real_input(thread) || self.timers.is_superseded(thread));
             let end = |state, by| TimerWrite::End { id: id.clone(), state, by };
-            let (write, outgoing, outcome) = match verdict {
+            let (write, fired, outcome) = match verdict {
                 TimerVerdict::Gone => {
                     self.timers.undecided(&id);
                     continue;
@@ -55,17 +55,16 @@ impl Partition {
                     (TimerWrite::Postpone { id: id.clone(), next, by }, None, TimerOutcome::Postponed)
                 }
                 TimerVerdict::End { state, by } => (end(state, by), None, outcome_of(state)),
-                TimerVerdict::Fire { outgoing, next } => {
-                    let turn = match &*outgoing {
-                        Outgoing::TurnOpened(opened) => Some(opened.turn.clone()),
-                        Outgoing::Task(_) | Outgoing::TurnEnded(_) | Outgoing::Pause(_) => None,
+                TimerVerdict::Fire { work, next } => {
+                    let turn = match &work {
+                        NewWork::Turn(opened) => Some(opened.turn.clone()),
+                        NewWork::Task(_) => None,
                     };
-                    let write = TimerWrite::Fire { id: id.clone(), turn, next };
-                    (write, Some(*outgoing), TimerOutcome::Fired)
+                    (TimerWrite::Fire { id: id.clone(), turn, next }, Some(work), TimerOutcome::Fired)
                 }
             };
             self.effects.push(report(&write, outcome));
-            self.timers.write(write, outgoing);
+            self.timers.write(write, fired);
         }
         self.timers.decided();
     }

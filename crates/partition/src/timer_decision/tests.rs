@@ -32,6 +32,7 @@ fn timer() -> DueTimer {
         backoff_until: Some(NOW.plus_ms(-1)),
         real_input: Some((Position::from_stored(90), NOW.plus_ms(-60_000), Metadata::EMPTY)),
         is_history_gone: false,
+        is_taken: false,
         is_erased: false,
         fired_since_real_input: 0,
         fired_at: Vec::new(),
@@ -45,10 +46,7 @@ fn verdict(timer: DueTimer) -> TimerVerdict {
 
 fn fires(timer: DueTimer) -> TurnOpened {
     match verdict(timer) {
-        TimerVerdict::Fire { outgoing, next: None } => match *outgoing {
-            Outgoing::TurnOpened(opened) => *opened,
-            other => panic!("{other:?}"),
-        },
+        TimerVerdict::Fire { work: NewWork::Turn(opened), next: None } => *opened,
         other => panic!("{other:?}"),
     }
 }
@@ -157,8 +155,9 @@ fn scheduled(cron: Option<&str>, at: Option<&str>, unfinished: u32) -> DueTimer 
 fn a_schedule_fires_tasks_named_by_their_occurrences() {
     let due = scheduled(Some("*/10 * * * *"), None, 0);
     let id = format!("{}-{}", due.id, due.due.0);
-    let TimerVerdict::Fire { outgoing, next: Some(next) } = verdict(due) else { panic!("it is due") };
-    let Outgoing::Task(task) = *outgoing else { panic!("a task") };
+    let TimerVerdict::Fire { work: NewWork::Task(task), next: Some(next) } = verdict(due) else {
+        panic!("it is due")
+    };
     assert_eq!((task.id.as_str(), &*task.content), (&*id, "report"));
     assert!(matches!(task.origin, TaskOrigin::Scheduled { .. }));
     assert_eq!(next.at.0 % 600_000, 0);
@@ -183,10 +182,13 @@ fn a_delayed_task_is_sent_as_it_was_put() {
         body: metadata(json!({ "task": task })),
         ..timer()
     };
-    let TimerVerdict::Fire { outgoing, next: None } = verdict(delayed.clone()) else { panic!("it is due") };
-    let Outgoing::Task(task) = *outgoing else { panic!("a task") };
+    let TimerVerdict::Fire { work: NewWork::Task(task), next: None } = verdict(delayed.clone()) else {
+        panic!("it is due")
+    };
     assert_eq!((task.id.as_str(), &*task.content, &task.origin), ("k1", "later", &TaskOrigin::SENT));
     assert_eq!(task.metadata.get("a"), Some(&json!(1.0)));
+    let taken = DueTimer { is_taken: true, ..delayed.clone() };
+    assert_eq!(verdict(taken), end(TimerEnd::Cancelled, "duplicate"), "its id is used once");
     let spoilt = DueTimer { body: metadata(json!({"task": {"id": "k1"}})), ..delayed };
     assert_eq!(verdict(spoilt), end(TimerEnd::Refused, "unreadable"));
 }

@@ -295,7 +295,6 @@ impl Store {
     /// A batch without entries stays, because its owner relies on it.
     fn erase_outbox(&mut self, thread: &ThreadId) -> usize {
         let is_of = |outgoing: &Outgoing| match outgoing {
-            Outgoing::TurnOpened(opened) => opened.thread == *thread,
             Outgoing::TurnEnded(ended) => ended.thread == *thread,
             Outgoing::Task(task) => {
                 task.agent.as_str() == thread.as_str() || task.origin.source_thread() == Some(thread)
@@ -340,7 +339,6 @@ impl Store {
             });
             let outgoing =
                 tables.outbox.values().flat_map(|batch| &batch.outgoing).find(|outgoing| match outgoing {
-                    Outgoing::TurnOpened(opened) => opened.thread == *thread,
                     Outgoing::TurnEnded(ended) => ended.thread == *thread,
                     Outgoing::Task(task) => {
                         task.agent.as_str() == own || task.origin.source_thread() == Some(thread)

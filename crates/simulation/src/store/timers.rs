@@ -8,8 +8,7 @@ use model::{
     Timestamp,
 };
 use partition::{
-    ArmedTimer, Commit, DueTimer, FailedTurn, Outgoing, PendingTimer, TimerEnd, TimerPage, TimerState,
-    TimerWrite,
+    ArmedTimer, Commit, DueTimer, FailedTurn, PendingTimer, TimerEnd, TimerPage, TimerState, TimerWrite,
 };
 use serde_json::{Map, Value};
 
@@ -216,7 +215,7 @@ impl Store {
                     None => (row.state, row.ended) = ("fired", Some(now)),
                 }
                 let decided_ms = self.timers.decided.get(id).map_or(now, |at| at.database_ms);
-                TimerStep::Fired { turn: turn.clone(), task: task_of(id, commit), due_ms, decided_ms }
+                TimerStep::Fired { turn: turn.clone(), task: task_of(id, row, commit), due_ms, decided_ms }
             }
             TimerWrite::Postpone { next, by, .. } => {
                 row.due = next.at.0;
@@ -289,6 +288,7 @@ impl Store {
             real_input: thread.as_ref().and_then(|thread| self.real_input(thread)),
             is_history_gone: thread.as_ref().is_some_and(|thread| self.is_history_gone(thread, row)),
             is_erased: thread.as_ref().is_some_and(|thread| self.is_erased(thread)),
+            is_taken: delayed_task(row).is_some_and(|task| self.tables[number].knows_task(&row.agent, &task)),
             fired_since_real_input: 0,
             fired_at: Vec::new(),
             schedule: self.timers.schedules.get(id).cloned(),
@@ -374,14 +374,18 @@ impl Store {
     }
 }
 
-/// The task that a commit sends for this timer.
-fn task_of(timer: &TimerId, commit: &Commit) -> Option<model::TaskId> {
-    let outgoing = commit.outbox.iter().flat_map(|batch| &batch.outgoing);
-    outgoing.into_iter().find_map(|outgoing| match outgoing {
-        Outgoing::Task(task) if timer.kind() == TimerKind::Schedule => {
-            task.id.as_str().starts_with(&format!("{timer}-")).then(|| task.id.clone())
-        }
-        Outgoing::Task(task) if timer.kind() == TimerKind::Task => Some(task.id.clone()),
-        _ => None,
-    })
+/// The id of the task that enters its queue when the timer is due.
+fn delayed_task(row: &TimerRow) -> Option<model::TaskId> {
+    model::TaskId::parse(row.body.get("task")?.get("id")?.as_str()?).ok()
+}
+
+/// The task that a commit adds for this timer.
+fn task_of(timer: &TimerId, row: &TimerRow, commit: &Commit) -> Option<model::TaskId> {
+    let delayed = delayed_task(row);
+    let is_its = |task: &&model::Task| match timer.kind() {
+        TimerKind::Schedule => task.id.as_str().starts_with(&format!("{timer}-")),
+        TimerKind::Task => task.agent == row.agent && Some(&task.id) == delayed.as_ref(),
+        TimerKind::FollowUp => false,
+    };
+    commit.tasks.iter().map(|write| &write.queued.task).find(is_its).map(|task| task.id.clone())
 }

@@ -65,6 +65,7 @@ impl Tables {
         now: i64,
         skew: i64,
         bug: Option<PlantedBug>,
+        is_erased: impl Fn(&ThreadId) -> bool,
     ) -> CommitEffects {
         let mut applied = CommitEffects::default();
         let before = self.agents.clone();
@@ -75,10 +76,12 @@ impl Tables {
             .collect();
         applied.is_stale = won.contains(&false);
         self.apply_turns(commit, &before, &won, &mut applied);
-        self.apply_tasks(commit, bug, &mut applied.happened);
+        self.apply_tasks(commit, bug, &is_erased, &mut applied.happened);
         self.apply_marks(commit, &before, &won, &mut applied);
         self.apply_changes(commit, &mut applied.happened);
         self.apply_inputs(commit, bug, &mut applied);
+        let opened = commit.opened.iter().filter(|open| !is_erased(&open.opened.thread));
+        self.save_inputs(opened);
         for write in &commit.timers {
             if let TimerWrite::End { id, state: TimerEnd::Withdrawn, .. } = write
                 && let Ok(turn) = id.turn()
@@ -207,10 +210,19 @@ impl Tables {
         applied.happened.push(TransitionKind::Ended { turn, run, thread, end });
     }
 
-    fn apply_tasks(&mut self, commit: &Commit, bug: Option<PlantedBug>, happened: &mut Vec<TransitionKind>) {
+    fn apply_tasks(
+        &mut self,
+        commit: &Commit,
+        bug: Option<PlantedBug>,
+        is_erased: impl Fn(&ThreadId) -> bool,
+        happened: &mut Vec<TransitionKind>,
+    ) {
         for write in &commit.tasks {
             let (task, position) = (&write.queued.task, write.queued.position.get());
             let key = (task.agent.clone(), task.id.clone());
+            if is_erased(&task.agent.thread()) {
+                continue;
+            }
             if self.task_ids.contains_key(&key) && bug != Some(PlantedBug::CheckAlwaysNew) {
                 continue;
             }
@@ -263,7 +275,7 @@ impl Tables {
         let outgoing = commit.outbox.iter().flat_map(|batch| &batch.outgoing);
         let has_ended = outgoing.into_iter().any(|outgoing| match outgoing {
             Outgoing::TurnEnded(ended) => ended.turn == turn,
-            Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => false,
+            Outgoing::Task(_) | Outgoing::Pause(_) => false,
         });
         if has_ended {
             return self.failed_run(agent, *position, run, code, applied);
@@ -327,7 +339,7 @@ impl Tables {
     }
 
     /// Saves open inputs; their place in the order stays.
-    pub(super) fn save_inputs(&mut self, inputs: &[OpenTurn]) {
+    pub(super) fn save_inputs<'a>(&mut self, inputs: impl IntoIterator<Item = &'a OpenTurn>) {
         for open in inputs {
             let key = (open.opened.thread.clone(), open.opened.turn.clone());
             let seq = self.open_turns.get(&key).map_or(open.seq, |known| known.seq);
@@ -478,23 +490,26 @@ impl Tables {
     }
 }
 
-/// Items that a commit sends on behalf of a turn that it stops.
+/// Items that a commit sends or begins on behalf of a turn that it stops.
 pub(crate) fn sent_by_stopped(commit: &Commit) -> Vec<(TurnId, String)> {
     let outgoing: Vec<&Outgoing> = commit.outbox.iter().flat_map(|batch| &batch.outgoing).collect();
     let stopped = outgoing.iter().filter_map(|outgoing| match outgoing {
         Outgoing::TurnEnded(ended) if ended.status == TurnStatus::Stopped => Some(&ended.turn),
-        Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => None,
+        Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::Pause(_) => None,
     });
     let sent = stopped.flat_map(|turn| {
         let follows = outgoing.iter().filter_map(move |outgoing| match outgoing {
             Outgoing::Task(task) => (task.origin.turn() == Some(turn)).then(|| format!("task {}", task.id)),
-            Outgoing::TurnOpened(opened) => {
-                (opened.origin.turn() == Some(turn)).then(|| format!("input {}", opened.turn))
-            }
             Outgoing::Pause(pause) => (pause.turn == *turn).then(|| format!("act {}", pause.id)),
             Outgoing::TurnEnded(_) => None,
         });
-        follows.map(|follows| (turn.clone(), follows))
+        let opened = commit.opened.iter().filter(move |open| open.opened.origin.turn() == Some(turn));
+        let tasks =
+            commit.tasks.iter().filter(move |task| task.queued.task.origin.continued_turn() == Some(turn));
+        let own = opened
+            .map(|open| format!("input {}", open.opened.turn))
+            .chain(tasks.map(|task| format!("task {}", task.queued.task.id)));
+        follows.chain(own).map(|follows| (turn.clone(), follows))
     });
     sent.collect()
 }

@@ -1,6 +1,6 @@
 //! Background tasks of an owner: queries to the store, turn requests, the outbox.
 
-use model::{AgentId, Position, TaskKind, TurnId, TurnOpened, TurnOrigin};
+use model::{AgentId, Position, TaskKind, TurnId};
 use partition::{CommandKey, CommandVerdict, Input, NotNow, OutboxBatch, Outgoing, Start, Started};
 
 use crate::bug::PlantedBug;
@@ -131,12 +131,14 @@ impl World {
             self.coverage.postponed += 1;
             self.coverage.over_budget += u64::from(matches!(why, NotNow::Budget { .. }));
             self.coverage.limited += u64::from(matches!(why, NotNow::Limited { .. }));
+            self.disable_follow_ups(&start);
             let delay = self.rng.range(0, 10);
             let started = Started::NotNow(why);
             return self.answer(address, delay, Input::Started { turn: start.turn, run: start.run, started });
         }
         if !start.is_adopted {
             self.check_asked(&start);
+            self.check_enabled(&start);
             self.build_context(address, &start);
         }
         self.operators.begun.push((start.thread.clone(), start.turn.clone()));
@@ -254,27 +256,10 @@ impl World {
             return;
         }
         let times = if self.fault(|faults| faults.relay_repeat) { 2 } else { 1 };
-        let continued = match outgoing {
-            Outgoing::Task(task) => task.origin.continues(),
-            Outgoing::TurnOpened(opened) => opened.origin.continues(),
-            Outgoing::Pause(_) | Outgoing::TurnEnded(_) => None,
-        };
-        self.coverage.continuations += u64::from(continued.is_some());
-        let forgotten = match (self.bug, outgoing) {
-            (Some(PlantedBug::BatchForgotten), Outgoing::TurnOpened(opened)) if continued.is_some() => {
-                let origin = TurnOrigin::of_person(&opened.metadata);
-                let opened = TurnOpened { origin, ..(**opened).clone() };
-                Some(Outgoing::TurnOpened(Box::new(opened)))
-            }
-            _ => None,
-        };
-        let outgoing = forgotten.as_ref().unwrap_or(outgoing);
-        let is_lost = self.bug == Some(PlantedBug::ContinuationLost) && continued.is_some();
-        for _ in 0..if is_lost { 0 } else { times } {
+        for _ in 0..times {
             self.coverage.relayed += 1;
             match outgoing {
                 Outgoing::Task(task) => self.publish_command(model::Command::Task(task.clone())),
-                Outgoing::TurnOpened(opened) => self.publish_command(model::Command::Turn(opened.clone())),
                 Outgoing::Pause(pause) => self.publish_command(model::Command::Control(pause.control())),
                 Outgoing::TurnEnded(ended) => self.turn_events.push(TurnEvent {
                     turn: ended.turn.clone(),

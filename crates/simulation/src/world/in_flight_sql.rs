@@ -229,6 +229,9 @@ impl World {
         }
         self.store.letters_outside.clear();
         self.coverage.commits += 1;
+        let opened = commit.opened.iter().filter_map(|open| open.opened.origin.continues());
+        let tasks = commit.tasks.iter().filter_map(|task| task.queued.task.origin.continues());
+        self.coverage.continuations += opened.chain(tasks).count() as u64;
         let statement = &mut self.statements[number];
         statement.is_applied = true;
         self.coverage.applied_after_death += u64::from(statement.is_orphan);
@@ -271,8 +274,11 @@ impl World {
                     parts.refuse(part, "planted".to_owned());
                     continue;
                 }
-                CommitPart::Turn(_) | CommitPart::Message(_) | CommitPart::Task(_) | CommitPart::Usage(_) => {
-                }
+                CommitPart::Turn(_)
+                | CommitPart::Message(_)
+                | CommitPart::Task(_)
+                | CommitPart::Usage(_)
+                | CommitPart::Opened(_) => {}
             }
             let alone = parts.alone(&part);
             let (log, time) = (&self.logs[usize::from(alone.partition.0)], self.time);

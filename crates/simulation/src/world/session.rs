@@ -256,6 +256,15 @@ impl World {
                     self.broadcast(address, &end.into());
                 }
             }
+            Some(PlantedBug::BatchForgotten) => {
+                for open in commit.opened.iter_mut().filter(|open| open.opened.origin.continues().is_some()) {
+                    open.opened.origin = model::TurnOrigin::of_person(&open.opened.metadata);
+                }
+            }
+            Some(PlantedBug::ContinuationLost) => {
+                commit.opened.retain(|open| open.opened.origin.continues().is_none());
+                commit.tasks.retain(|task| task.queued.task.origin.continues().is_none());
+            }
             Some(PlantedBug::OutboxBeforeCommit) => {
                 if let Some(batch) = &commit.outbox {
                     self.send_outbox(address, batch.clone(), 1);

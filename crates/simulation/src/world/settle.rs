@@ -140,7 +140,11 @@ impl World {
                 .flat_map(|tables| &tables.failed_turns)
                 .map(|((thread, turn), failed)| (thread.clone(), turn.clone(), failed.opened.run))
                 .collect(),
-            ledger: std::mem::take(&mut self.commands),
+            ledger: {
+                let mut ledger = std::mem::take(&mut self.commands);
+                ledger.append(&mut self.store.own_work);
+                ledger
+            },
             rows: std::mem::take(&mut self.store.rows_of_turns),
             history: std::mem::take(&mut self.store.history),
             timers: std::mem::take(&mut self.store.timers.events),

@@ -7,7 +7,7 @@ use model::{
     TurnOrigin,
 };
 use partition::{
-    Commit, DueSchedule, DueTimer, EntryBody, Input, Outgoing, Start, StreamEntry, TaskDelay, TimerDecision,
+    Commit, DueSchedule, DueTimer, EntryBody, Input, NewWork, Start, StreamEntry, TaskDelay, TimerDecision,
     TimerState, TimerVerdict, decide_timer,
 };
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ use crate::checker::turns::{TimerEvent, TimerStep, TransitionKind, is_follow_up}
 use crate::checker::{Invariant, Violation};
 use crate::publisher::commands::partition_of;
 use crate::scenario::FollowUpProfile;
+use crate::store::DELAYED;
 use crate::store::timer_rows::{DecidedAt, TimerRow};
 use crate::world::event::{Address, WorldEvent};
 use crate::world::state::session::WorkerSession;
@@ -77,7 +78,7 @@ impl World {
         let Ok(id) = TimerId::of_agent(TimerKind::Task, agent, &format!("d{number}")) else { return };
         let now = self.store.database_ms(self.time);
         let due = now + self.follow_ups.rng.pick([1, 500, 60_000, 3 * 86_400_000]);
-        let task = format!("delayed{number}");
+        let task = format!("{DELAYED}{number}");
         if self.follow_ups.rng.chance(0.5) {
             // A service sends the task.
             let Ok(task) = TaskId::parse(&task) else { return };
@@ -174,9 +175,8 @@ impl World {
                 let (database_ms, after) = (self.store.database_ms(self.time), self.store.commits);
                 self.store.timers.decided.insert(id.clone(), DecidedAt { database_ms, after });
             }
-            if let TimerVerdict::Fire { outgoing, .. } = verdict
-                && let (Some(PlantedBug::FiredBeforeCommit), Outgoing::TurnOpened(opened)) =
-                    (self.bug, &**outgoing)
+            if let TimerVerdict::Fire { work: NewWork::Turn(opened), .. } = verdict
+                && self.bug == Some(PlantedBug::FiredBeforeCommit)
             {
                 self.publish_command(Command::Turn(opened.clone()));
             }
@@ -204,8 +204,7 @@ impl World {
         }
         let mut decision = decide_timer(id, found, &mut Vec::new());
         if self.bug == Some(PlantedBug::OccurrenceByNow)
-            && let TimerVerdict::Fire { outgoing, next: Some(_) } = &mut decision.verdict
-            && let Outgoing::Task(task) = &mut **outgoing
+            && let TimerVerdict::Fire { work: NewWork::Task(task), next: Some(_) } = &mut decision.verdict
             && let Ok(renamed) =
                 model::TaskId::parse(&format!("{}-{}", decision.id, self.store.database_ms(self.time) | 1))
         {
@@ -222,6 +221,25 @@ impl World {
             None => Some("message"),
             Some(found) if start.is_adopted => found.is_superseded().then_some("message"),
             Some(found) => found.superseded_by(),
+        }
+    }
+
+    /// Disables follow-ups while one of them waits for a budget, a limit or a backoff.
+    pub(super) fn disable_follow_ups(&mut self, start: &Start) {
+        let Some(profile) = self.scenario.follow_ups.as_mut().filter(|_| start.cause.timer().is_some()) else {
+            return;
+        };
+        if profile.disabled_at.is_none() && self.follow_ups.rng.chance(0.2) {
+            profile.disabled_at = Some(self.time + self.follow_ups.rng.range(0, 200));
+        }
+    }
+
+    /// Checks that no follow-up is requested while the settings disable them.
+    pub(super) fn check_enabled(&mut self, start: &Start) {
+        if start.cause.timer().is_some() && self.settings().is_empty() {
+            let subject = format!("run {} of {}", start.run, start.turn);
+            let expected = "no request: follow-ups are disabled";
+            self.violate(Violation::new(Invariant::Restraint, subject, expected, "a request"));
         }
     }
 

@@ -25,7 +25,9 @@ const ENDS: &[TableParts] = &[dead_letters::TABLE, failed_messages::TABLE, spill
 /// Ends of turns.
 const TURN_ENDS: &[TableParts] = &[failed_tasks::TABLE, failed_turns::TABLE, spills::TURNS];
 /// Work that follows turns.
-const SEQUELS: &[TableParts] = &[timers::TABLE, facts::TABLE];
+const SEQUELS: &[TableParts] = &[timers::TABLE, facts::TABLE, spills::OPENED];
+/// Ends of turns that followed others.
+const SEQUEL_ENDS: &[TableParts] = &[failed_turns::TABLE, spills::TURNS];
 /// Acts of operators, and losses.
 const RARE: &[TableParts] = &[task_changes::TABLE, failed_turns::DROPPED, audit::TABLE, incidents::TABLE];
 
@@ -37,7 +39,7 @@ static TEXTS: [Text; 8] = [
     Text::of(&[QUEUES, &[messages::TABLE], TURNS_ALONE]),
     Text::of(&[QUEUES, &[messages::TABLE], FREQUENT]),
     Text::of(&[QUEUES, &[messages::TABLE], FREQUENT, ENDS, TURN_ENDS]),
-    Text::of(&[QUEUES, &[messages::TABLE], FREQUENT, &[failed_turns::TABLE], SEQUELS]),
+    Text::of(&[QUEUES, &[messages::TABLE], FREQUENT, SEQUEL_ENDS, SEQUELS]),
     Text::of(&[QUEUES, &[messages::TABLE], FREQUENT, ENDS, TURN_ENDS, SEQUELS, RARE]),
 ];
 /// All tables, for [`Checks::Stored`].

@@ -11,6 +11,13 @@
         WHERE e.bucket = i.source_bucket AND e.thread_id = i.source_id AND e.recreated_at IS NULL
         OFFSET 0
     ))
+    -- The same for the agent's own thread: the owner adds tasks of schedules and continuations
+    -- without a check.
+    AND NOT EXISTS (
+        SELECT FROM erased_threads AS e
+        WHERE e.bucket = i.bucket AND e.thread_id = i.agent_id AND e.recreated_at IS NULL
+        OFFSET 0
+    )
     AND NOT EXISTS (
         SELECT FROM task_ids AS t
         WHERE t.bucket = i.bucket AND t.agent_id = i.agent_id AND t.task_id = i.task_id

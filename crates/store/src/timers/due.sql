@@ -22,6 +22,10 @@ SELECT k.place, t.timer_id, t.kind, t.thread_id, t.agent_id, t.state, t.body,
            WHERE e.bucket = t.bucket AND e.thread_id = t.thread_id AND e.recreated_at IS NULL
            OFFSET 0)
        OR EXISTS (SELECT FROM erased_tenants AS z WHERE z.tenant = antiphon_tenant_of(t.agent_id) OFFSET 0) AS is_erased,
+       t.kind = 'task' AND EXISTS (SELECT FROM task_ids AS d
+                                   WHERE d.bucket = t.agent_bucket AND d.agent_id = t.agent_id
+                                     AND d.task_id = t.body -> 'task' ->> 'id'
+                                   OFFSET 0) AS is_taken,
        w.cron, w.at, w.time_zone, w.overlap, w.missed, w.content, w.metadata, coalesce(u.unfinished, 0) AS unfinished,
        EXISTS (SELECT FROM partitions AS p WHERE p.partition_id = $3 AND p.epoch = $4 AND p.owner IS NOT NULL) AS is_owner
 FROM unnest($1::smallint[], $2::text[]) WITH ORDINALITY AS k (bucket, timer_id, place)

@@ -119,13 +119,6 @@ fn item(batch: Position, outgoing: &Outgoing, partitions: PartitionCount) -> Out
             // Two agents of one partition may each have a task with the same id.
             id: format!("{}.{}", task.agent, task.id),
         },
-        Outgoing::TurnOpened(opened) => OutboxMessage {
-            batch,
-            subject: wire::subject::partition_commands(partitions, opened.thread.as_str()),
-            payload: wire::encode_opened(opened),
-            content_type: wire::CONTENT_TYPE_PROTOBUF,
-            id: opened.turn.as_str().to_owned(),
-        },
         Outgoing::Pause(pause) => OutboxMessage {
             batch,
             subject: wire::subject::partition_commands(partitions, pause.agent.as_str()),

@@ -335,7 +335,11 @@ impl TurnScript {
 
 fn next_takeover(script: &TurnScript) -> Takeover {
     let commit = script.commits.last();
+    let ended: Vec<_> = script.commits.iter().flat_map(|commit| &commit.ended_turns).collect();
+    let opened = script.commits.iter().flat_map(|commit| commit.opened.clone());
+    let is_open = |open: &OpenTurn| !ended.iter().any(|(_, turn)| *turn == open.opened.turn);
     Takeover {
+        open_turns: opened.filter(is_open).collect(),
         epoch: 2,
         checkpoint: commit.map_or(Seq(0), |commit| commit.checkpoint),
         position_high_water: commit.map_or(Timestamp(0), |commit| commit.position_high_water),

@@ -235,9 +235,10 @@ impl Replay<'_> {
                 "a task".to_owned(),
             );
         };
-        if let Some((before, earlier)) = self.last_entered.insert(agent.clone(), (position, seq))
-            && (before >= position || earlier >= seq)
-        {
+        let (before, earlier) = self.last_entered.get(agent).copied().unwrap_or_default();
+        self.last_entered.insert(agent.clone(), (position, earlier.max(seq)));
+        // A task that a commit itself adds has no entry.
+        if before >= position || (seq > 0 && earlier >= seq) {
             let expected = format!("a place above {before} for an entry after {earlier}");
             let subject = format!("{agent}/{task}");
             self.report(Invariant::Fifo, subject, expected, format!("{position} for entry {seq}"));

@@ -121,7 +121,7 @@ pub(super) fn go_on(commit: &mut Commit) {
         .iter()
         .filter_map(|outgoing| match outgoing {
             Outgoing::TurnEnded(ended) if ended.status == TurnStatus::Stopped => Some(ended.clone()),
-            Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => None,
+            Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::Pause(_) => None,
         })
         .collect();
     for ended in stopped {

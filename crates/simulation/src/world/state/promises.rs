@@ -64,7 +64,7 @@ impl Promises {
             Outgoing::TurnEnded(ended) if ended.status == TurnStatus::Stopped => {
                 TurnId::of_answer(ended.message.as_ref()?)
             }
-            Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::TurnOpened(_) | Outgoing::Pause(_) => None,
+            Outgoing::TurnEnded(_) | Outgoing::Task(_) | Outgoing::Pause(_) => None,
         });
         // A refused turn never began here; only a former owner may have requested it.
         let is_ours = |code: &str| code != "producer_error" && code != "busy";

@@ -27,8 +27,7 @@ fn follow_up(timer: &TimerId) -> TurnOpened {
 }
 
 fn fire(timer: &TimerId) -> TimerDecision {
-    let outgoing = Box::new(Outgoing::TurnOpened(Box::new(follow_up(timer))));
-    let verdict = TimerVerdict::Fire { outgoing, next: None };
+    let verdict = TimerVerdict::Fire { work: NewWork::Turn(Box::new(follow_up(timer))), next: None };
     TimerDecision { id: timer.clone(), thread: Some(thread("t")), verdict }
 }
 
@@ -52,7 +51,6 @@ fn due() -> (TurnScript, TimerId) {
 fn begun() -> (TurnScript, TimerId) {
     let (mut script, id) = due();
     script.handle(Input::TimersDecided(vec![fire(&id)]));
-    script.command(Command::Turn(Box::new(follow_up(&id))));
     assert_eq!(script.last_start().turn, id.turn().unwrap());
     (script, id)
 }
@@ -114,22 +112,23 @@ fn nothing_is_armed_after_what_is_no_answer() {
 }
 
 #[test]
-fn a_timer_fires_once_with_what_it_sends() {
+fn timer_fires_once_and_its_turn_begins_with_the_commit() {
     let (mut script, id) = due();
     script.auto = false;
     script.handle(Input::TimersDecided(vec![fire(&id)]));
     let commit = script.last_commit().clone();
     let fired = TimerWrite::Fire { id: id.clone(), turn: Some(id.turn().unwrap()), next: None };
     assert_eq!(commit.timers, [fired]);
-    let batch = commit.outbox.unwrap();
-    assert_eq!(batch.outgoing, [Outgoing::TurnOpened(Box::new(follow_up(&id)))]);
+    let opened: Vec<&TurnOpened> = commit.opened.iter().map(|open| &open.opened).collect();
+    assert_eq!((opened, &commit.outbox), (vec![&follow_up(&id)], &None), "nothing is sent");
     // A timer that is loaded again before the commit is applied is not decided again.
-    let page = TimerPage { timers: vec![PendingTimer { id, wait_ms: -1 }], is_all: true };
+    let page = TimerPage { timers: vec![PendingTimer { id: id.clone(), wait_ms: -1 }], is_all: true };
     script.handle(Input::Timers(page));
     script.later(1_000);
     assert_eq!(script.due.len(), 1);
-    let sent = script.machine.handle(Input::Committed(Vec::new()), script.now);
-    assert!(sent.contains(&Action::Send(batch)), "not before the commit is applied");
+    assert_eq!(script.last_start().turn, turn("x"), "not before the commit is applied");
+    script.handle(Input::Committed(Vec::new()));
+    assert_eq!(script.last_start().turn, id.turn().unwrap());
 }
 
 #[test]
@@ -152,7 +151,7 @@ fn a_client_changes_what_waits_and_not_what_is_due() {
     script.command(control("c1", ControlKind::CancelTimer(id.clone())));
     assert!(script.last_commit().audit[0].error.is_some() && script.last_commit().timers.is_empty());
     script.handle(Input::TimersDecided(vec![fire(&id)]));
-    assert!(script.last_commit().outbox.is_some(), "it fires all the same");
+    assert_eq!(script.last_commit().opened.len(), 1, "it fires all the same");
 
     let (mut script, id) = due();
     let next = NextDue { at: Timestamp(5), wait_ms: 700 };
@@ -331,11 +330,9 @@ fn a_follow_up_that_does_not_come_about_leaves_nothing() {
     withdrawn(&script, &id, "deadline");
     assert!(script.commits.iter().all(|commit| commit.failed_turns.is_empty()));
     let (mut script, id) = due();
-    script.handle(Input::TimersDecided(vec![fire(&id)]));
     script.auto = false;
-    script.command(Command::Turn(Box::new(follow_up(&id))));
-    let key = CommandKey::Turn(thread("t"), id.turn().unwrap(), 0);
-    script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
+    script.handle(Input::TimersDecided(vec![fire(&id)]));
+    script.handle(Input::Committed(Vec::new()));
     let turn = id.turn().unwrap();
     script.handle(Input::Started { turn, run: 0, started: Started::Superseded("quiet_hours") });
     withdrawn(&script, &id, "quiet_hours");
@@ -347,12 +344,10 @@ fn a_follow_up_that_does_not_come_about_leaves_nothing() {
 fn a_follow_up_whose_answer_has_begun_goes_on_despite_a_rule() {
     for (by, goes_on) in [("quiet_hours", true), ("message", false)] {
         let (mut script, id) = due();
-        script.handle(Input::TimersDecided(vec![fire(&id)]));
         script.auto = false;
-        script.command(Command::Turn(Box::new(follow_up(&id))));
+        script.handle(Input::TimersDecided(vec![fire(&id)]));
+        script.handle(Input::Committed(Vec::new()));
         let turn = id.turn().unwrap();
-        let key = CommandKey::Turn(thread("t"), turn.clone(), 0);
-        script.handle(Input::Checked(vec![(key, CommandVerdict::New)]));
         script.say(0, &["are you"]);
         let started = script.handle(Input::Started { turn, run: 0, started: Started::Superseded(by) });
         assert_eq!(started.iter().any(|action| action.starts_with("start")), goes_on, "{started:?}");
@@ -414,8 +409,7 @@ fn what_was_asked_before_a_person_wrote_fires_nothing() {
     script.handle(Input::Committed(Vec::new()));
     let commit = script.last_commit();
     assert!(commit.timers.contains(&cancelled), "{commit:?}");
-    let is_opened = |outgoing: &Outgoing| matches!(outgoing, Outgoing::TurnOpened(_));
-    assert!(!commit.outbox.iter().any(|batch| batch.outgoing.iter().any(is_opened)), "{commit:?}");
+    assert_eq!(commit.opened, [], "{commit:?}");
 }
 
 #[test]
@@ -441,8 +435,7 @@ fn nothing_fires_in_the_commit_of_a_message_that_was_rejected() {
     assert_eq!(failed, ["busy"], "{commit:?}");
     let cancelled = TimerWrite::End { id, state: TimerEnd::Cancelled, by: "message".to_owned() };
     assert_eq!(commit.timers, [cancelled], "{commit:?}");
-    let is_opened = |outgoing: &Outgoing| matches!(outgoing, Outgoing::TurnOpened(_));
-    assert!(!commit.outbox.iter().any(|batch| batch.outgoing.iter().any(is_opened)), "{commit:?}");
+    assert_eq!(commit.opened, [], "{commit:?}");
 }
 
 #[test]
@@ -500,18 +493,18 @@ fn a_new_owner_fires_what_it_finds() {
 #[test]
 fn a_new_owner_asks_before_it_commits_a_follow_up() {
     let (script, id) = begun();
-    let log = script.log.clone();
     let start = script.last_start();
     for is_wanted in [true, false] {
-        let mut next = TurnScript::with(quiet(), next_takeover(&script));
+        let takeover = next_takeover(&script);
+        assert_eq!(takeover.open_turns.len(), 1);
+        let mut next = TurnScript::new();
         next.auto = false;
-        let entries = log.iter().filter(|entry| entry.seq > next_takeover(&script).checkpoint).cloned();
-        next.handle(Input::Entries { entries: entries.collect(), room: 1_000 });
-        let verdicts = next.checks.drain(..).map(|key| (key, CommandVerdict::New)).collect();
-        next.handle(Input::Checked(verdicts));
+        next.machine = Partition::new(takeover, quiet(), 7, T0);
         next.seq = script.seq;
-        next.starts.clear();
+        // Its workflow answers the previous owner's request.
         next.say_as(&start, 0, 0, &["there?!"]);
+        next.handle(Input::CaughtUp(true));
+        assert!(next.last_start().is_adopted);
         assert!(next.commits.iter().all(|commit| commit.turns.is_empty()), "it may not be wanted any more");
         let started = if is_wanted { Started::Requested(next.rules) } else { Started::Superseded("message") };
         next.auto = true;

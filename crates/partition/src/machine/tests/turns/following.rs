@@ -18,7 +18,7 @@ fn what_follows_a_turn_leaves_with_its_commit() {
         .iter()
         .filter_map(|out| match out {
             Outgoing::Task(task) => Some(task),
-            Outgoing::TurnOpened(_) | Outgoing::TurnEnded(_) | Outgoing::Pause(_) => None,
+            Outgoing::TurnEnded(_) | Outgoing::Pause(_) => None,
         })
         .collect();
     assert_eq!(
@@ -108,9 +108,9 @@ fn auth_failure_of_foreground_turn_pauses_its_agent() {
     }
 }
 
-/// What the last commit sends, without ends of turns.
+/// What the last commit that ended a turn sends, without ends of turns.
 fn sent(script: &TurnScript) -> Vec<Outgoing> {
-    let batch = script.last_commit().outbox.clone().unwrap();
+    let batch = script.commits.iter().rev().find_map(|commit| commit.outbox.clone()).unwrap();
     batch.outgoing.into_iter().filter(|outgoing| !matches!(outgoing, Outgoing::TurnEnded(_))).collect()
 }
 
@@ -125,9 +125,11 @@ fn answer_asking_for_continuation_gets_one() {
     let mut batches = Vec::new();
     for number in 1..=2 {
         script.say(0, &["more:first part!"]);
-        let answer = script.last_commit().turns[0].messages.last().unwrap().clone();
+        let commit = script.last_commit();
+        let answer = commit.turns[0].messages.last().unwrap().clone();
         batches.push(answer.placement.batch_id);
-        let [Outgoing::TurnOpened(next)] = &sent(&script)[..] else { panic!("{:?}", sent(&script)) };
+        let [OpenTurn { opened: next, .. }] = &commit.opened[..] else { panic!("{commit:?}") };
+        assert_eq!(sent(&script), [], "nothing travels");
         assert_eq!(next.turn, turn(&format!("h{}", answer.placement.position)));
         let shown = next.input_metadata();
         assert_eq!(shown.get("continues"), Some(&json!(answer.placement.batch_id.to_string())));
@@ -137,8 +139,7 @@ fn answer_asking_for_continuation_gets_one() {
             (next.options.busy_policy, next.run, next.options.work_request),
             (BusyPolicy::Enqueue, 0, true)
         );
-        let next = next.clone();
-        script.command(Command::Turn(next));
+        assert_eq!(script.last_start().turn, next.turn, "it begins with the commit");
     }
     script.say(0, &["the end!"]);
     let [Outgoing::Task(work)] = &sent(&script)[..] else { panic!("{:?}", sent(&script)) };
@@ -156,10 +157,12 @@ fn a_task_goes_on_with_a_task() {
     script.task("t1");
     let turn = script.last_start().turn;
     script.say(0, &["more:first part!"]);
-    let [Outgoing::Task(next)] = &sent(&script)[..] else { panic!("{:?}", sent(&script)) };
+    let next = &script.last_commit().tasks[0].queued.task;
     assert_eq!(next.id.as_str(), format!("{turn}-h"));
     assert_eq!((next.agent.clone(), next.kind), (agent(), TaskKind::Task));
     assert_eq!(next.task_metadata().get("turn_id"), Some(&json!(turn.as_str())));
+    let TurnCause::Task { id, .. } = script.last_start().cause else { panic!("a task begins") };
+    assert_eq!(id, next.id, "the continuation begins with the commit");
 }
 
 #[test]
@@ -171,10 +174,12 @@ fn a_continuation_of_a_task_carries_text_of_the_same_thread() {
         script.command(Command::Task(task));
         let turn = script.last_start().turn;
         script.say(0, &["more:first part!"]);
-        (turn, sent(&script), script.machine.take_counters().continuations_rejected)
+        let tasks = script.last_commit().tasks.iter().map(|write| write.queued.task.clone());
+        let tasks: Vec<Task> = tasks.collect();
+        (turn, tasks, script.machine.take_counters().continuations_rejected)
     };
     let (turn, next, _) = continued(TaskKind::WorkRequest);
-    let [Outgoing::Task(next)] = &next[..] else { panic!("{next:?}") };
+    let [next] = &next[..] else { panic!("{next:?}") };
     assert_eq!(next.origin.source_thread(), ThreadId::parse("t").ok().as_ref());
     let shown = next.task_metadata();
     assert_eq!(shown.get("turn_id"), Some(&json!(turn.as_str())), "what follows a turn names it");
@@ -212,5 +217,52 @@ fn stopping_a_turn_prevents_its_continuation() {
     script.open("x");
     script.say(0, &["more:on"]);
     script.command(control("s1", ControlKind::StopTurn(turn("x"))));
-    assert_eq!(sent(&script), []);
+    assert_eq!((sent(&script), &script.last_commit().opened), (vec![], &vec![]));
+}
+
+#[test]
+fn continuation_of_a_refused_turn_does_not_begin() {
+    let mut script = TurnScript::new();
+    script.open("x");
+    script.auto = false;
+    script.say(0, &["more:on!"]);
+    assert_eq!(script.last_commit().opened.len(), 1);
+    let starts = script.starts.len();
+    script.handle(Input::Committed(vec![(turn("x"), "refused".to_owned())]));
+    assert_eq!(script.starts.len(), starts);
+    assert_eq!(script.machine.load().0, 0, "nothing is left of it");
+}
+
+#[test]
+fn a_continuation_asked_for_twice_begins_once() {
+    let mut script = TurnScript::new();
+    script.open("x");
+    script.auto = false;
+    script.say(0, &["more:on!"]);
+    let next = script.last_commit().opened[0].opened.clone();
+    // A client asks for the same continuation while the commit is under way.
+    script.command(Command::Turn(Box::new(next.clone())));
+    let verdicts = script.checks.drain(..).map(|key| (key, CommandVerdict::New)).collect();
+    script.handle(Input::Checked(verdicts));
+    script.auto = true;
+    script.handle(Input::Committed(Vec::new()));
+    script.say(0, &["the end!"]);
+    let begun = script.starts.iter().filter(|start| start.turn == next.turn).count();
+    assert_eq!((begun, script.machine.take_counters().duplicate_commands), (1, 1));
+}
+
+#[test]
+fn a_new_owner_finds_what_a_commit_has_opened() {
+    let mut script = TurnScript::new();
+    script.open("x");
+    script.auto = false;
+    script.say(0, &["more:on!"]);
+    let commit = script.last_commit().clone();
+    let (open_turns, checkpoint) = (commit.opened.clone(), commit.checkpoint);
+    let mut script = TurnScript::with(quiet(), Takeover { open_turns, checkpoint, ..bare() });
+    script.handle(Input::CaughtUp(true));
+    assert_eq!(script.last_start().turn, commit.opened[0].opened.turn);
+    script.say(0, &["the end!"]);
+    let ended = (thread("t"), commit.opened[0].opened.turn.clone());
+    assert_eq!(script.last_commit().ended_turns, [ended], "its row goes with its end");
 }

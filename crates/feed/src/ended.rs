@@ -116,7 +116,11 @@ pub(crate) fn append_end(native: &mut Native, ended: &EndedMessage, out: &mut im
     match how {
         EndKind::Failed(failure) => out.extend(failed_events(native, header, *position, failure)),
         EndKind::Stored(answer) => {
-            if let Some(input) = input.as_ref().filter(|_| native.cursor().input(message).is_none()) {
+            // Like a live input, it is shown only as the first event of its answer. If the feed has
+            // shown text without it, a subscriber may have it from another gateway.
+            let is_begun = native.cursor().seen(message).is_some_and(|seen| seen.next > 0);
+            let lacks_input = !is_begun && native.cursor().input(message).is_none();
+            if let Some(input) = input.as_ref().filter(|_| lacks_input) {
                 let bytes = native.input(header, input).bytes();
                 out.extend([FeedEvent { bytes, event: NativeEvent::Input(Arc::clone(input)) }]);
             }

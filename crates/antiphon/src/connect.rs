@@ -167,7 +167,9 @@ pub(crate) async fn serve_metrics(
     let (version, revision) = (env!("CARGO_PKG_VERSION"), env!("BUILD_REVISION"));
     runtime::metrics::set_build_info(version, revision, name.trim_start_matches("antiphon "));
     runtime::traces::describe_metrics();
-    let listener = endpoint::bind(addr).await.map_err(|error| ExitError::Configuration(error.to_string()))?;
+    let listener = endpoint::bind(addr).await.map_err(|error| {
+        ExitError::Configuration(format!("{error}; set ANTIPHON_METRICS_ADDR to another address"))
+    })?;
     recorder.spawn_upkeep(shutdown.token());
     let router = endpoint::metrics_router(recorder, health.clone());
     // The endpoint is never cancelled, so that it answers probes while the roles drain. It ends

@@ -135,6 +135,11 @@ async fn run_all(options: All, shutdown: &Shutdown) -> Result<(), ExitError> {
         config.http.addr,
         tools.http.addr
     );
+    if workflow.is_none() {
+        tracing::info!(
+            "no workflow service runs in this process: turns wait until one runs elsewhere; `antiphon all --help` lists the settings of engines, for example ANTIPHON_SCRIPT_FILE"
+        );
+    }
     let worker = async {
         let ended = worker_role(&services, &options.worker, parts, shutdown.token()).await;
         shutdown.trigger(ShutdownReason::Internal);

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use model::{AgentId, BusyPolicy, Metadata, ThreadId, Timestamp};
+use model::{AgentId, BusyPolicy, ThreadId, Timestamp};
 
 /// Time an entry is used while Postgres is unavailable, ms; the same as for cached API keys.
 const STALE_MS: i64 = 5 * 60_000;
@@ -18,10 +18,6 @@ pub(crate) struct ThreadSettings {
     pub(crate) agent: AgentId,
     /// The thread's default policy.
     pub(crate) policy: BusyPolicy,
-    pub(crate) work_request: bool,
-    pub(crate) memory: bool,
-    /// See [`model::TurnOptions::follow_up`].
-    pub(crate) follow_up: Metadata,
     /// A client's instructions are appended to the agent's.
     pub(crate) appends_instructions: bool,
     /// Earlier messages in a request that names no thread are ignored.
@@ -83,9 +79,6 @@ mod tests {
         ThreadSettings {
             agent,
             policy: BusyPolicy::default(),
-            work_request: true,
-            follow_up: Metadata::EMPTY,
-            memory: false,
             appends_instructions: false,
             ignores_history: true,
         }

@@ -258,14 +258,6 @@ pub struct TurnOptions {
     /// The client's model parameters; see [`TurnOptions::MAX_PARAMETERS`].
     #[serde(skip_serializing_if = "Metadata::is_empty")]
     pub parameters: Metadata,
-    /// A successful turn sends the agent a `work_request` task.
-    pub work_request: bool,
-    /// A successful turn sends the agent a `memory` task.
-    pub memory: bool,
-    /// Decides whether and when a follow-up is armed after the turn; empty: never. The values are
-    /// from the agent's settings when the input was accepted. See [`TurnOptions::FOLLOW_UP`].
-    #[serde(skip_serializing_if = "Metadata::is_empty")]
-    pub follow_up: Metadata,
     /// Id for tracing across services.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<Box<str>>,
@@ -278,13 +270,6 @@ impl TurnOptions {
     /// Maximum bytes of the parameters: sampling options and limits under the names of OpenAI's
     /// chat completions, `instructions` (text), and any others known to the agent's workflow.
     pub const MAX_PARAMETERS: usize = 64 << 10;
-
-    /// Keys of [`TurnOptions::follow_up`]: the part of the setting `follow_ups` that decides
-    /// whether one is armed.
-    pub const FOLLOW_UP: [&str; 4] = ["enabled", "min_delay_seconds", "max_delay_seconds", "default"];
-
-    /// Maximum bytes of [`TurnOptions::follow_up`].
-    pub const MAX_FOLLOW_UP: usize = 1 << 10;
 }
 
 /// Effect of a failure on the queue.

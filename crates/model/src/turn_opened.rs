@@ -31,7 +31,6 @@ impl TurnOpened {
             + self.metadata.size()
             + self.origin.metadata().size()
             + self.options.parameters.size()
-            + self.options.follow_up.size()
             + 256
     }
 

@@ -8,7 +8,7 @@ use scheduling::follow_up::{FollowUpRules, FollowUpVerdict, decide_follow_up};
 use scheduling::schedule::{
     MissedRule, OverlapRule, Schedule, ScheduleFacts, ScheduleVerdict, decide_schedule,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::due_timer::{DueTimer, TimerState};
 use crate::timers::{NextDue, TimerDecision, TimerEnd, TimerVerdict};
@@ -69,8 +69,7 @@ fn follow_up(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {
     }
 }
 
-/// The input of a follow-up. It carries the current settings, which apply to a follow-up armed
-/// after it.
+/// The input of a follow-up.
 fn opened(timer: &DueTimer, rules: &FollowUpRules, language: Option<&str>) -> Option<TurnOpened> {
     let thread: &ThreadId = timer.thread.as_ref()?;
     let text = |key: &str| timer.body.get(key).and_then(Value::as_str);
@@ -85,20 +84,8 @@ fn opened(timer: &DueTimer, rules: &FollowUpRules, language: Option<&str>) -> Op
         origin: TurnOrigin::FollowUp { timer: timer.id.clone(), trigger, reason },
         metadata: Metadata::EMPTY,
         actor: None,
-        options: TurnOptions {
-            busy_policy: BusyPolicy::Enqueue,
-            follow_up: arming(&timer.settings),
-            ..TurnOptions::default()
-        },
+        options: TurnOptions { busy_policy: BusyPolicy::Enqueue, ..TurnOptions::default() },
     })
-}
-
-/// The settings that travel with an input; see [`TurnOptions::FOLLOW_UP`].
-fn arming(settings: &Map<String, Value>) -> Metadata {
-    let Some(said) = settings.get(FollowUpRules::KEY) else { return Metadata::EMPTY };
-    let kept =
-        TurnOptions::FOLLOW_UP.iter().filter_map(|key| Some(((*key).to_owned(), said.get(*key)?.clone())));
-    Metadata::new(kept.collect()).unwrap_or_default()
 }
 
 fn delayed_task(timer: &DueTimer, complaints: &mut Vec<String>) -> TimerVerdict {

@@ -367,11 +367,6 @@ impl TrackedTurn {
         matches!(&self.source, TurnSource::Input(opened) if !opened.origin.is_synthetic())
     }
 
-    /// True if facts from the turn are remembered afterwards.
-    pub(crate) fn is_remembered(&self) -> bool {
-        matches!(&self.source, TurnSource::Input(opened) if opened.options.memory)
-    }
-
     /// Type of its batch.
     pub(crate) fn batch_type(&self) -> BatchType {
         match (&self.source, self.continues()) {

@@ -6,6 +6,7 @@ use model::{
     Position, QueryTarget, QueueStatus, QueuedTask, Seq, Task, TaskEdit, TaskId, TaskKind, TaskOrigin,
     ThreadId, TimerId, TurnId, TurnOpened, TurnOptions, TurnOrigin, TurnToken, UsageKind,
 };
+use scheduling::follow_up::ArmingRules;
 
 /// Key by which the store is asked about a command before the command is taken.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -149,11 +150,25 @@ pub struct TurnRules {
     pub backoff_cap_ms: i64,
     /// Number of failures after which a task is given up; `None`: never.
     pub max_attempts: Option<u32>,
+    /// A successful turn with a person sends the agent a `work_request` task.
+    pub work_request: bool,
+    /// A successful turn with a person sends the agent a `memory` task.
+    pub memory: bool,
+    /// Decide whether and when a follow-up is armed after the turn; `None`: never.
+    pub follow_ups: Option<ArmingRules>,
 }
 
 impl Default for TurnRules {
     fn default() -> Self {
-        Self { deadline_ms: 120_000, backoff_base_ms: 60_000, backoff_cap_ms: 86_400_000, max_attempts: None }
+        Self {
+            deadline_ms: 120_000,
+            backoff_base_ms: 60_000,
+            backoff_cap_ms: 86_400_000,
+            max_attempts: None,
+            work_request: false,
+            memory: false,
+            follow_ups: None,
+        }
     }
 }
 

@@ -15,4 +15,4 @@ pub use decide::{
     decide_follow_up,
 };
 pub use quiet_hours::QuietHours;
-pub use rules::{DefaultFollowUp, FollowUpRules, InvalidFollowUpRules};
+pub use rules::{ArmingRules, DefaultFollowUp, FollowUpRules, InvalidFollowUpRules};

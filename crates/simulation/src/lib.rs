@@ -15,6 +15,7 @@ mod native_reader;
 mod publisher;
 mod rng;
 mod scenario;
+mod settings;
 mod store;
 mod swarm;
 mod world;

@@ -245,6 +245,7 @@ impl TurnProfile {
                 backoff_base_ms: base_ms,
                 backoff_cap_ms: base_ms * rng.range(1, 8),
                 max_attempts: rng.pick([None, None, Some(1), Some(3)]),
+                ..TurnRules::default()
             },
             ack_wait_ms: rng.range(300, 1_200),
             window_ms: rng.pick([10_000, 1_000_000]),

@@ -103,6 +103,8 @@ fn seeds_that_have_failed_once_hold() {
         8_807_307_223_453,
         8_807_400_128_416,
         5_629_946_161_200_109,
+        5_774_663_485_522_697,
+        7_700_000_000_014_371,
     ] {
         let report = simulate(seed, None, false);
         if !report.violations.is_empty() {
@@ -250,7 +252,7 @@ fn lacking(c: &Coverage, from: u64) -> Vec<String> {
         (c.follow_ups_failed, 50, "follow-ups of which nothing is left for another reason"),
         (c.follow_ups_cancelled, 200, "follow-ups that a message cancelled"),
         (c.follow_ups_replaced, 200, "follow-ups that a newer one replaced"),
-        (c.superseded_starts, 5, "follow-ups that did not begin because a person had written"),
+        (c.superseded_starts, 5, "follow-ups that did not begin because a rule forbade them meanwhile"),
         (c.refused_in_a_row, 500, "follow-ups refused for those before them"),
         (c.refused_per_day, 50, "follow-ups refused for those of the day"),
         (c.refused_disabled, 20, "follow-ups refused because settings had changed"),
@@ -350,14 +352,14 @@ fn breaks(bug: PlantedBug) -> Invariant {
         | PlantedBug::CountResetByContinuation
         | PlantedBug::OverdueNotMerged
         | PlantedBug::QuietHoursByUtc
+        | PlantedBug::SupersededIgnored
         | PlantedBug::CooldownIgnored => Invariant::Restraint,
         PlantedBug::TimerFiresTwice | PlantedBug::FiredBeforeCommit => Invariant::FiresOnce,
         PlantedBug::ArmedAfterError => Invariant::ArmedBy,
         PlantedBug::TimersForgotten | PlantedBug::DueByWorkerClock => Invariant::TimerInTime,
-        PlantedBug::SyntheticByContent
-        | PlantedBug::SupersededIgnored
-        | PlantedBug::FailedInputForgotten
-        | PlantedBug::HeldBackShown => Invariant::HeldBack,
+        PlantedBug::SyntheticByContent | PlantedBug::FailedInputForgotten | PlantedBug::HeldBackShown => {
+            Invariant::HeldBack
+        }
         PlantedBug::OrdinaryAnswerWithdrawn => Invariant::OrdersEnd,
         PlantedBug::EarlierCallsLost | PlantedBug::FailedCallsLost | PlantedBug::CallsCountedTwice => {
             Invariant::Usage

@@ -136,10 +136,7 @@ async fn failed_turns_are_paged_by_their_ids() {
         (opened.agent.as_str(), opened.run, opened.options.busy_policy),
         ("otto", 2, BusyPolicy::Reject)
     );
-    assert_eq!(
-        (opened.options.work_request, opened.options.memory, opened.options.correlation_id.as_deref()),
-        (true, false, Some("trace"))
-    );
+    assert_eq!(opened.options.correlation_id.as_deref(), Some("trace"));
     assert_eq!((opened.content.as_str(), opened.metadata.to_value()), ("question", json!({"k": 1})));
     assert_eq!((row.code.as_str(), row.text.as_str(), row.is_retryable), ("deadline", "no progress", true));
     assert_eq!(store.failed_turn(&t, &turn(&t, "z")).await.unwrap(), None);

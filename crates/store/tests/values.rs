@@ -98,7 +98,6 @@ pub(crate) fn input(thread: &str, turn: &TurnId, run: u32) -> TurnOpened {
         options: TurnOptions {
             busy_policy: BusyPolicy::Interrupt,
             parameters: metadata(json!({"temperature": 0.5, "instructions": format!("of {turn}")})),
-            work_request: true,
             correlation_id: Some("c-1".into()),
             ..TurnOptions::default()
         },

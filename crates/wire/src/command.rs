@@ -233,31 +233,15 @@ fn options(options: pb::TurnOptions) -> Result<TurnOptions, InvalidCommand> {
     Ok(TurnOptions {
         busy_policy: numbered("busy_policy", options.busy_policy, &BusyPolicy::ALL)?,
         parameters,
-        work_request: options.work_request,
-        memory: options.memory,
-        follow_up: follow_up(options.follow_up)?,
         correlation_id: convert::correlation_id(&options.correlation_id)?,
         accepted_at: options.accepted_ms.map(Timestamp),
     })
-}
-
-fn follow_up(settings: Option<prost_types::Struct>) -> Result<Metadata, InvalidCommand> {
-    let follow_up = convert::metadata(settings)?;
-    follow_up.check_numbers().map_err(InvalidField::from)?;
-    if follow_up.size() > TurnOptions::MAX_FOLLOW_UP {
-        let (field, bytes, most) = ("follow_up", follow_up.size(), TurnOptions::MAX_FOLLOW_UP);
-        return Err(InvalidCommand::TooLong { field, bytes, most });
-    }
-    Ok(follow_up)
 }
 
 fn pb_options(options: &TurnOptions) -> pb::TurnOptions {
     pb::TurnOptions {
         busy_policy: options.busy_policy as i32,
         parameters: convert::pb_metadata(&options.parameters),
-        work_request: options.work_request,
-        memory: options.memory,
-        follow_up: convert::pb_metadata(&options.follow_up),
         correlation_id: options.correlation_id.as_deref().unwrap_or_default().to_owned(),
         accepted_ms: options.accepted_at.map(|at| at.0),
     }

@@ -10,7 +10,8 @@ use model::{
 };
 use protocols::Cursor;
 use protocols::request::BadRequest;
-use serde_json::{Map, Value, json};
+use scheduling::follow_up::FollowUpRules;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use store::{AgentAdmission, KeyClaim, OverBudget, Store, StoreError, TurnState};
 use uuid::Uuid;
@@ -140,7 +141,7 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     refuse_unless_allowed(&input.parameters, &settings)?;
     refuse_unknown_parent(store, &input.thread, &input.metadata).await?;
     // The person has written even if the input is refused, so the thread's follow-up is superseded.
-    if !settings.follow_up.is_empty() {
+    if FollowUpRules::of(&admission.settings).is_ok_and(|rules| rules.enabled) {
         store.supersede_follow_up(&input.thread).await?;
     }
     refuse_while_backing_off(&agent, &admission)?;
@@ -194,9 +195,6 @@ fn settings_of(agent: &AgentId, policy: Option<BusyPolicy>, admission: &AgentAdm
     ThreadSettings {
         agent: agent.clone(),
         policy: policy.unwrap_or_default(),
-        work_request: AgentSetting::WORK_REQUEST.is_true(&admission.settings),
-        memory: AgentSetting::MEMORY.is_true(&admission.settings),
-        follow_up: follow_ups(&admission.settings),
         appends_instructions: AgentSetting::CLIENT_INSTRUCTIONS.string(&admission.settings) == Some("append"),
         ignores_history: AgentSetting::CLIENT_HISTORY.string(&admission.settings) == Some("ignore"),
     }
@@ -215,27 +213,9 @@ fn opened(input: &Input, turn: TurnId, busy_policy: BusyPolicy, settings: Thread
         options: TurnOptions {
             busy_policy,
             parameters: input.parameters.values.clone(),
-            work_request: settings.work_request,
-            memory: settings.memory,
-            follow_up: settings.follow_up,
             ..input.options.clone()
         },
     }
-}
-
-/// The part of the setting `follow_ups` that is sent with the input and arms a follow-up after its
-/// turn. Values that cannot be stored count as absent.
-fn follow_ups(settings: &Map<String, Value>) -> Metadata {
-    let said = settings.get("follow_ups").and_then(Value::as_object);
-    let Some(said) = said.filter(|said| said.get("enabled") == Some(&Value::Bool(true))) else {
-        return Metadata::EMPTY;
-    };
-    let arming =
-        TurnOptions::FOLLOW_UP.iter().filter_map(|key| Some(((*key).to_owned(), said.get(*key)?.clone())));
-    Metadata::new(arming.collect())
-        .ok()
-        .filter(|kept| kept.check_numbers().is_ok() && kept.size() <= TurnOptions::MAX_FOLLOW_UP)
-        .unwrap_or_default()
 }
 
 /// Finds the turn of an input without a key that a client sends again after following its answer up

@@ -54,7 +54,6 @@ async fn an_input_is_in_the_stream_when_it_is_accepted() {
     assert_eq!((opened.thread.as_str(), opened.agent.as_str(), opened.run), ("t1", "t1", 0));
     assert_eq!((opened.content.as_str(), opened.options.busy_policy), ("hello", BusyPolicy::Enqueue));
     assert_eq!(opened.metadata.to_value(), json!({"lang": "de", "n": 1}));
-    assert_eq!((opened.options.work_request, opened.options.memory), (false, false), "not requested");
     assert_eq!(opened.options.correlation_id.as_deref(), Some("trace-1"));
     let other = post(fixture.gateways[0], MESSAGES, &json!({"content": "hello"})).await;
     assert_ne!(other.json()["turn_id"], turn, "without a key each one is another turn");
@@ -205,30 +204,19 @@ async fn agent_and_policy_come_from_input_then_thread_then_default() {
     let gateway = fixture.gateways[0];
     let named = json!({"thread_id": "t1", "agent_id": "helene", "busy_policy": "interrupt"});
     assert_eq!(post(gateway, "/v1/threads", &named).await.status, 201);
-    fixture
-        .write(
-            r#"INSERT INTO agent_settings (bucket, agent_id, workflow, settings)
-           VALUES ($bucket(helene), 'helene', 'w', '{"work_request": true, "memory": true}'),
-                  ($bucket(frieda), 'frieda', 'w', '{"work_request": true}'),
-                  ($bucket(otto), 'otto', 'w', '{"deadline_ms": 60000}')"#,
-        )
-        .await;
     let cases = [
-        (json!({"content": "x"}), "helene", BusyPolicy::Interrupt, (true, true)),
+        (json!({"content": "x"}), "helene", BusyPolicy::Interrupt),
         (
             json!({"content": "x", "agent_id": "otto", "busy_policy": "rollback"}),
             "otto",
             BusyPolicy::Rollback,
-            (false, false),
         ),
-        (json!({"content": "x", "agent_id": "frieda"}), "frieda", BusyPolicy::Interrupt, (true, false)),
-        (json!({"content": "x", "agent_id": "unknown"}), "unknown", BusyPolicy::Interrupt, (false, false)),
+        (json!({"content": "x", "agent_id": "frieda"}), "frieda", BusyPolicy::Interrupt),
     ];
-    for (n, (body, agent, policy, background)) in cases.into_iter().enumerate() {
+    for (n, (body, agent, policy)) in cases.into_iter().enumerate() {
         assert_eq!(post(gateway, MESSAGES, &body).await.status, 202);
         let opened = orders.turn(n).await;
         assert_eq!((opened.agent.as_str(), opened.options.busy_policy), (agent, policy));
-        assert_eq!((opened.options.work_request, opened.options.memory), background, "{agent}");
     }
 }
 

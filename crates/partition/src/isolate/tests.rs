@@ -113,7 +113,7 @@ fn both() -> Both {
         origin: TurnOrigin::PERSON,
         metadata: Metadata::EMPTY,
         actor: None,
-        options: model::TurnOptions { work_request: true, ..model::TurnOptions::default() },
+        options: model::TurnOptions::default(),
     };
     let failed = FailedTurn {
         opened,

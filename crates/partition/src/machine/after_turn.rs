@@ -2,7 +2,7 @@
 //! answer.
 
 use batches::compaction::{transcript_for_memory, transcript_of_turn};
-use batches::memory::{RECALLED, RecalledFacts};
+use batches::memory::RECALLED;
 use batches::prompts;
 use model::{
     BusyPolicy, CommandId, ContinuedBatch, FollowedTurn, Message, Metadata, Position, Task, TaskId, TaskKind,
@@ -10,7 +10,7 @@ use model::{
 };
 use serde_json::{Map, Value};
 
-use crate::turn_state::{TrackedTurn, TurnSource};
+use crate::turn_state::{RunRequest, TrackedTurn, TurnSource};
 use crate::types::{NewWork, Pause};
 
 /// Key in an answer's metadata; `true` requests a continuation of its batch.
@@ -107,13 +107,16 @@ pub(super) fn pause(opened: &TurnOpened, run: u32) -> Option<Pause> {
 /// look the turn up.
 pub(super) fn tasks(
     opened: &TurnOpened,
+    request: &RunRequest,
     messages: &[Message],
     batch: Option<Position>,
-    recalled: &RecalledFacts,
 ) -> Vec<Task> {
+    let Some(rules) = request.rules().filter(|_| opened.origin.timer().is_none()) else {
+        return Vec::new();
+    };
     let wanted = [
-        (opened.options.work_request, TaskKind::WorkRequest, "work", prompts::DO_WORK),
-        (opened.options.memory, TaskKind::Memory, "memory", prompts::NOTE_FACTS),
+        (rules.work_request, TaskKind::WorkRequest, "work", prompts::DO_WORK),
+        (rules.memory, TaskKind::Memory, "memory", prompts::NOTE_FACTS),
     ];
     if wanted.iter().all(|(wanted, ..)| !wanted) {
         return Vec::new();
@@ -131,7 +134,7 @@ pub(super) fn tasks(
     };
     let task = |(_, kind, suffix, wanted): (bool, TaskKind, &str, &str)| {
         let recalled = match kind {
-            TaskKind::Memory => recalled.clone().with_results(messages).to_value(),
+            TaskKind::Memory => request.recalled.clone().with_results(messages).to_value(),
             _ => None,
         };
         let map: Map<String, Value> =

@@ -408,9 +408,8 @@ impl Partition {
 
     fn only_postponed_wait(&self, thread: &model::ThreadId) -> bool {
         let now = self.effects.now;
-        let yields = |id: &TurnId| {
-            self.table.turns.get(id).is_some_and(|turn| turn.waiting(now) == Readiness::Yields)
-        };
+        let yields =
+            |id: &TurnId| self.table.turns.get(id).is_some_and(|turn| turn.waiting(now) == Readiness::Yields);
         self.table.thread_queues.get(thread).is_some_and(|thread_queue| {
             thread_queue.active().is_none_or(|active| self.is_follow_up(active))
                 && thread_queue.waiting().all(|id| yields(id) || self.is_follow_up(id))

@@ -206,7 +206,7 @@ impl Partition {
                 // The tasks that follow a batch are sent when its last continuation has ended.
                 if !is_stopped && !matches!(continuation, Continuation::Next(_)) {
                     outgoing.extend(
-                        after_turn::tasks(opened, &messages, batch, &turn.request.recalled)
+                        after_turn::tasks(opened, &turn.request, &messages, batch)
                             .into_iter()
                             .map(Outgoing::Task),
                     );

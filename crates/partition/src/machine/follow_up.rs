@@ -2,7 +2,7 @@
 //! its commit, and withdrawn when a person writes first.
 
 use model::{AnswerReport, Message, Metadata, Position, ThreadId, TimerId, TurnId};
-use scheduling::follow_up::{ArmRefusal, Armed, FinishedTurn, FollowUpRules, arm};
+use scheduling::follow_up::{ArmRefusal, Armed, FinishedTurn, arm};
 use serde_json::json;
 
 use super::Partition;
@@ -12,7 +12,7 @@ use crate::commit::Commit;
 use crate::committing::{EndedInput, InFlight, TurnInFlight};
 use crate::effects::Effects;
 use crate::timers::{ArmedTimer, TimerEnd, TimerWrite};
-use crate::turn_state::{SUPERSEDED_BY_MESSAGE, TrackedTurn, TurnEnd, TurnSource};
+use crate::turn_state::{SUPERSEDED_BY_MESSAGE, TrackedTurn, TurnEnd};
 use crate::types::Outgoing;
 
 /// Cause of withdrawal: the answer has neither text nor calls.
@@ -94,12 +94,8 @@ pub(super) fn armed(
     goes_on: bool,
     effects: &mut Effects,
 ) -> Option<TimerWrite> {
-    let TurnSource::Input(opened) = &turn.source else { return None };
-    if opened.options.follow_up.is_empty() {
-        return None;
-    }
+    let rules = turn.request.rules()?.follow_ups?;
     let answer = messages.last()?;
-    let rules = FollowUpRules::parse(&opened.options.follow_up.to_value()).ok()?;
     let finished = FinishedTurn { is_complete: !goes_on, is_empty: is_empty(answer) };
     let timer = TimerId::follow_up(&turn.thread, answer.placement.position);
     match arm(&rules, finished, &answer.metadata) {

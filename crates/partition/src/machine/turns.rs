@@ -428,10 +428,10 @@ impl Partition {
         let Some(open) = self.messages.get(slot) else { return };
         let Some(id) = open.turn.as_ref().map(|turn| turn.id.clone()) else { return };
         match open.failure.clone() {
-            // The driver still has to report whether a follow-up started by a previous owner is
-            // wanted, or which facts a remembered turn was given.
+            // The driver still has to report what the settings say, which facts the turn was given,
+            // and whether a follow-up started by a previous owner is wanted.
             None if self.table.turns.get(&id).is_some_and(|turn| {
-                !turn.request.has_rules() && (turn.is_follow_up() || turn.is_remembered())
+                !turn.request.has_rules() && matches!(turn.source, TurnSource::Input(_))
             }) =>
             {
                 if let Some(turn) = self.table.turns.get_mut(&id) {

@@ -1,5 +1,5 @@
 use model::{AgentId, Position};
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::*;
 use crate::due_timer::DueSchedule;
@@ -61,8 +61,6 @@ fn a_follow_up_fires_as_a_synthetic_input() {
     });
     assert_eq!(opened.input_metadata().to_value(), said);
     assert_eq!(opened.origin.timer(), Some(&timer().id));
-    let arming = json!({"enabled": true, "min_delay_seconds": 40});
-    assert_eq!(opened.options.follow_up.to_value(), arming, "it may be followed up itself");
     let language = json!({"language": "de-AT"});
     let mut in_german = timer();
     in_german.real_input = Some((Position::from_stored(90), NOW, metadata(language)));

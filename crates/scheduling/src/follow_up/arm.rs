@@ -2,7 +2,7 @@
 
 use model::{FollowUpHint, InvalidFollowUpHint, Metadata, TriggerType};
 
-use super::rules::FollowUpRules;
+use super::rules::ArmingRules;
 
 /// Properties of an ended turn that decide what follows it. The turn answered an input: a person's,
 /// a continuation, or a follow-up, which may be followed by another one up to the maximum in a row.
@@ -83,8 +83,8 @@ impl ArmRefusal {
 ///
 /// # Errors
 /// The requested follow-up cannot be set.
-pub fn arm(rules: &FollowUpRules, turn: FinishedTurn, last: &Metadata) -> Result<Option<Armed>, ArmRefusal> {
-    if !rules.enabled || !turn.is_complete {
+pub fn arm(rules: &ArmingRules, turn: FinishedTurn, last: &Metadata) -> Result<Option<Armed>, ArmRefusal> {
+    if !turn.is_complete {
         return Ok(None);
     }
     let Some(armed) = wanted(rules, last)? else { return Ok(None) };
@@ -94,7 +94,7 @@ pub fn arm(rules: &FollowUpRules, turn: FinishedTurn, last: &Metadata) -> Result
     }
 }
 
-fn wanted(rules: &FollowUpRules, last: &Metadata) -> Result<Option<Armed>, ArmRefusal> {
+fn wanted(rules: &ArmingRules, last: &Metadata) -> Result<Option<Armed>, ArmRefusal> {
     let Some(hint) = FollowUpHint::of(last)? else { return Ok(rules.default.map(of_default)) };
     let (least, most) = rules.delay_seconds;
     let after_seconds = hint.after_seconds;
@@ -116,11 +116,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::follow_up::FollowUpRules;
 
     const ORDINARY: FinishedTurn = FinishedTurn { is_complete: true, is_empty: false };
 
-    fn rules(written: Value) -> FollowUpRules {
-        FollowUpRules::parse(&written).unwrap()
+    fn rules(written: Value) -> ArmingRules {
+        FollowUpRules::parse(&written).unwrap().arming().unwrap()
     }
 
     fn hint(after_seconds: u64) -> Metadata {
@@ -142,8 +143,7 @@ mod tests {
         let on =
             rules(json!({"enabled": true, "default": {"trigger_type": "check_in", "after_seconds": 60}}));
         assert_eq!(arm(&on, FinishedTurn { is_complete: false, ..ORDINARY }, &hint(60)), Ok(None));
-        assert_eq!(arm(&FollowUpRules::OFF, ORDINARY, &hint(60)), Ok(None));
-        assert_eq!(arm(&FollowUpRules::OFF, ORDINARY, &hint(1)), Ok(None), "it is not even looked at");
+        assert_eq!(FollowUpRules::OFF.arming(), None);
     }
 
     #[test]

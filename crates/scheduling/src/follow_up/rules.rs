@@ -35,6 +35,15 @@ pub struct FollowUpRules {
     prompts: BTreeMap<TriggerType, BTreeMap<String, String>>,
 }
 
+/// The rules that decide whether a turn sets the timer of a follow-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArmingRules {
+    /// See [`FollowUpRules::delay_seconds`].
+    pub delay_seconds: (u64, u64),
+    /// See [`FollowUpRules::default`].
+    pub default: Option<DefaultFollowUp>,
+}
+
 /// Follow-up after an answer without a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DefaultFollowUp {
@@ -161,6 +170,12 @@ impl FollowUpRules {
             language: written.language.map(|language| tag("language", &language)).transpose()?,
             prompts: prompts(written.prompts)?,
         })
+    }
+
+    /// The rules for arming; `None` if follow-ups are not enabled.
+    pub fn arming(&self) -> Option<ArmingRules> {
+        let Self { delay_seconds, default, .. } = *self;
+        self.enabled.then_some(ArmingRules { delay_seconds, default })
     }
 
     /// Zone of a user whose last message names one (`time_zone` in its metadata); the agent's zone

@@ -4,10 +4,10 @@ use model::{
     AgentId, Bucket, BusyPolicy, Command, Metadata, PartitionId, Task, TaskId, TaskKind, TaskOrigin,
     ThreadId, TurnId, TurnOpened, TurnOptions, TurnOrigin,
 };
-use serde_json::{Map, json};
 
 use crate::rng::Rng;
 use crate::scenario::{FollowUpProfile, Scenario};
+use crate::settings;
 
 /// Plans the inputs and tasks, with time and thread; a task goes to the agent of a thread.
 pub(super) fn plan(
@@ -84,10 +84,7 @@ fn input(
         actor: None,
         options: TurnOptions {
             busy_policy,
-            parameters: Metadata::new(Map::from_iter([("seed".to_owned(), json!(number))])).ok()?,
-            work_request: rng.chance(scenario.turn_profile.background),
-            memory: rng.chance(scenario.turn_profile.background),
-            follow_up: follow_ups.map(FollowUpProfile::arming).unwrap_or_default(),
+            parameters: settings::parameters(number, scenario.turn_profile.background, rng)?,
             ..TurnOptions::default()
         },
     })

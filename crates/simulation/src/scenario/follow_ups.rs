@@ -106,14 +106,6 @@ impl FollowUpProfile {
         FollowUpLimits { max_in_a_row, max_per_day, cooldown_ms, quiet, summer: CLOCK_CHANGES }
     }
 
-    /// The follow-up settings that an input carries.
-    pub(crate) fn arming(&self) -> Metadata {
-        let kept = model::TurnOptions::FOLLOW_UP
-            .iter()
-            .filter_map(|key| Some(((*key).to_owned(), self.written.get(*key)?.clone())));
-        Metadata::new(kept.collect()).unwrap_or_default()
-    }
-
     /// The metadata of a person's message. Some messages look as if the system had written them,
     /// and are still a person's.
     pub(crate) fn metadata(&self, number: usize) -> Metadata {

@@ -2,6 +2,7 @@
 
 use model::{AgentId, Position, TaskKind, TurnId};
 use partition::{CommandKey, CommandVerdict, Input, NotNow, OutboxBatch, Outgoing, Start, Started};
+use scheduling::follow_up::FollowUpRules;
 
 use crate::bug::PlantedBug;
 
@@ -10,6 +11,7 @@ use super::in_flight_sql::ASKED_AGAIN_MS;
 use crate::checker::turns::{Transition, TransitionKind, TurnEvent};
 use crate::log::START;
 use crate::publisher::commands::partition_of;
+use crate::settings::wanted_tasks;
 use crate::world::event::{Address, SessionEvent, WorkEvent, WorldEvent};
 use crate::world::state::refused_rows::answered;
 
@@ -212,6 +214,8 @@ impl World {
         if self.bug == Some(PlantedBug::DeadlineForgotten) {
             rules.deadline_ms = i64::MAX;
         }
+        (rules.work_request, rules.memory) = wanted_tasks(&start.options);
+        rules.follow_ups = FollowUpRules::of(&self.settings()).ok().and_then(|rules| rules.arming());
         let started = Started::Requested(rules);
         let delay = self.rng.range(0, 6);
         self.answer(address, delay, Input::Started { turn: start.turn.clone(), run: start.run, started });

@@ -19,7 +19,7 @@ use crate::checker::turns::{TimerEvent, TimerStep, TransitionKind, is_follow_up}
 use crate::checker::{Invariant, Violation};
 use crate::publisher::commands::partition_of;
 use crate::scenario::FollowUpProfile;
-use crate::store::DELAYED;
+use crate::store::own_work::DELAYED;
 use crate::store::timer_rows::{DecidedAt, TimerRow};
 use crate::world::event::{Address, WorldEvent};
 use crate::world::state::session::WorkerSession;
@@ -185,7 +185,7 @@ impl World {
         self.answer(address, delay, Input::TimersDecided(decisions));
     }
 
-    fn settings(&self) -> serde_json::Map<String, Value> {
+    pub(super) fn settings(&self) -> serde_json::Map<String, Value> {
         let profile = self.scenario.follow_ups.as_ref();
         profile.map(|profile| profile.settings(self.time)).unwrap_or_default()
     }
@@ -226,11 +226,12 @@ impl World {
 
     /// Disables follow-ups while one of them waits for a budget, a limit or a backoff.
     pub(super) fn disable_follow_ups(&mut self, start: &Start) {
-        let Some(profile) = self.scenario.follow_ups.as_mut().filter(|_| start.cause.timer().is_some()) else {
+        let Some(profile) = self.scenario.follow_ups.as_mut().filter(|_| start.cause.timer().is_some())
+        else {
             return;
         };
-        if profile.disabled_at.is_none() && self.follow_ups.rng.chance(0.2) {
-            profile.disabled_at = Some(self.time + self.follow_ups.rng.range(0, 200));
+        if profile.disabled_at.is_none() && self.follow_ups.rng.chance(0.6) {
+            profile.disabled_at = Some(self.time + self.follow_ups.rng.range(0, 100));
         }
     }
 
@@ -473,7 +474,7 @@ impl World {
             origin: TurnOrigin::of_person(&metadata),
             metadata,
             actor: None,
-            options: TurnOptions { busy_policy, follow_up: profile.arming(), ..TurnOptions::default() },
+            options: TurnOptions { busy_policy, ..TurnOptions::default() },
         };
         self.publish_command(Command::Turn(Box::new(opened)));
     }
@@ -550,10 +551,7 @@ fn spoil(timer: &mut DueTimer, bug: Option<PlantedBug>, skew: i64, events: &[Tim
 
 /// A planted bug: a failed turn arms a follow-up too.
 pub(super) fn arm_after_error(commit: &mut Commit) {
-    let Some(failed) = commit.failed_turns.iter().find(|failed| !failed.opened.options.follow_up.is_empty())
-    else {
-        return;
-    };
+    let Some(failed) = commit.failed_turns.first() else { return };
     let position = Position::from_stored(commit.position_high_water.0 << 22);
     let body = json!({ "trigger_type": "check_in", "reason": "", "armed_position": position.to_string() });
     commit.timers.push(partition::TimerWrite::Arm(partition::ArmedTimer {

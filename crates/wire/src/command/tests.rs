@@ -112,8 +112,7 @@ proptest! {
     fn openings_come_back_as_they_went(
         (thread, unique, agent) in (id(), "[A-Za-z0-9_-]{1,80}", id()),
         (run, busy_policy) in (0..=MAX_RUN, prop::sample::select(BusyPolicy::ALL.to_vec())),
-        (content, metadata, parameters, follow_up) in (content(), metadata(), metadata(), metadata()),
-        (work_request, memory) in any::<(bool, bool)>(),
+        (content, metadata, parameters) in (content(), metadata(), metadata()),
         (actor, correlation_id) in (prop::option::of("[^\\x00]{1,20}"), prop::option::of("[^\\x00]{1,20}")),
     ) {
         let thread = ThreadId::parse(&thread).unwrap();
@@ -124,7 +123,7 @@ proptest! {
             options: TurnOptions {
                 correlation_id: correlation_id.map(Into::into),
                 accepted_at: (run > 0).then_some(Timestamp(i64::from(run))),
-                busy_policy, parameters, work_request, memory, follow_up,
+                busy_policy, parameters,
             },
             origin: TurnOrigin::of_person(&metadata),
             thread, run, content, metadata,

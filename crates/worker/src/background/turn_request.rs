@@ -5,6 +5,7 @@ use batches::{Item, TokenCounter, render};
 use bytes::Bytes;
 use model::{AgentSetting, PartitionCount, Role, TaskKind, Timestamp, WorkflowName};
 use partition::{NotNow, Start, TurnCause, TurnRules};
+use scheduling::follow_up::FollowUpRules;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use store::{Gate, StartContext};
@@ -20,6 +21,10 @@ pub(super) fn rules(settings: &Map<String, Value>, defaults: &TurnRules) -> Turn
         backoff_base_ms: ms(AgentSetting::BACKOFF_BASE_MS).unwrap_or(defaults.backoff_base_ms),
         backoff_cap_ms: ms(AgentSetting::BACKOFF_CAP_MS).unwrap_or(defaults.backoff_cap_ms),
         max_attempts: attempts.or(defaults.max_attempts),
+        work_request: AgentSetting::WORK_REQUEST.is_true(settings),
+        memory: AgentSetting::MEMORY.is_true(settings),
+        // Invalid rules were not written over HTTP; they arm nothing.
+        follow_ups: FollowUpRules::of(settings).ok().and_then(|rules| rules.arming()),
     }
 }
 

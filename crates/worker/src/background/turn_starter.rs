@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use model::{Message, Seq, TimerId, Timestamp, TurnId, WorkflowName};
-use partition::{Input, NotNow, Start, Started};
+use partition::{Input, NotNow, Start, Started, TurnCause, TurnRules};
 use runtime::traces::TraceContext;
 use runtime::{Backoff, retry_until};
 use store::{ContextWanted, StartContext, StoreError};
@@ -290,10 +290,15 @@ fn of_turn(start: &Start, trace: Option<&TraceContext>) -> tracing::Span {
 
 /// Input that passes the facts given to a turn to the machine, if they matter later. The machine
 /// must know them before the turn starts.
-fn recalled(start: &Start, facts: &[RememberedFact]) -> Option<Input> {
+fn recalled(start: &Start, rules: &TurnRules, facts: &[RememberedFact]) -> Option<Input> {
     let facts = RecalledFacts::of_texts(facts.iter().map(|fact| fact.text.as_str()));
-    let is_wanted = start.options.memory && facts != RecalledFacts::default();
+    let is_wanted = is_remembered(start, rules) && facts != RecalledFacts::default();
     is_wanted.then(|| Input::Recalled { turn: start.turn.clone(), run: start.run, facts })
+}
+
+/// True if facts from the turn are remembered afterwards.
+fn is_remembered(start: &Start, rules: &TurnRules) -> bool {
+    rules.memory && matches!(start.cause, TurnCause::Input(_))
 }
 
 fn answer(start: &Start, started: Started) -> Input {
@@ -419,12 +424,12 @@ async fn requested(
         }
         // The facts given to the turn were lost with the previous owner, so they are recalled
         // again.
-        let facts = match start.options.memory {
+        let facts = match is_remembered(start, &rules) {
             true => facts_of_adopted(context, start, found, reader).await,
             false => Some(Vec::new()),
         };
         let Some(facts) = facts else { return BeginOutcome::NOTHING };
-        let known = recalled(start, &facts).into_iter();
+        let known = recalled(start, &rules, &facts).into_iter();
         let inputs = known.chain([answer(start, Started::Requested(rules))]).collect();
         return BeginOutcome { inputs, seq: None };
     }
@@ -453,11 +458,11 @@ async fn requested(
     }
     let (payload, known) = match prepare(context, start, found, &workflow, &rules, reader, compacting).await {
         None => return BeginOutcome::NOTHING,
-        Some(Ok(PreparedTurn::Request(payload, facts))) => (payload, recalled(start, &facts)),
+        Some(Ok(PreparedTurn::Request(payload, facts))) => (payload, recalled(start, &rules, &facts)),
         Some(Ok(PreparedTurn::Answer(chunks, facts))) => {
             let (turn, run) = (start.turn.clone(), start.run);
             let begun = [answer(start, Started::Requested(rules)), Input::Answered { turn, run, chunks }];
-            let inputs = recalled(start, &facts).into_iter().chain(begun).collect();
+            let inputs = recalled(start, &rules, &facts).into_iter().chain(begun).collect();
             return BeginOutcome { inputs, seq: None };
         }
         Some(Err(instead)) => return BeginOutcome::of(start, instead),

@@ -132,12 +132,7 @@ impl Fixture {
             origin: TurnOrigin::PERSON,
             metadata: Metadata::EMPTY,
             actor: None,
-            options: TurnOptions {
-                work_request: true,
-                memory: true,
-                correlation_id: Some("c-1".into()),
-                ..TurnOptions::default()
-            },
+            options: TurnOptions { correlation_id: Some("c-1".into()), ..TurnOptions::default() },
             thread,
         };
         let subject = wire::subject::partition_commands(count(), opened.thread.as_str());

@@ -10,6 +10,7 @@ use crate::fixture::{Fixture, next, until};
 #[tokio::test]
 async fn tasks_follow_from_a_persons_turn_and_integrators_hear_of_it() {
     let fixture = Fixture::new().await;
+    fixture.put("helper-1", json!({"work_request": true, "memory": true})).await;
     let turn = fixture.open_turn("t1", "x", "hello").await;
     let mut work = fixture.work("default");
     let (item, request) = next(&mut work).await;

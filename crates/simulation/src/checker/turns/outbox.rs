@@ -11,6 +11,7 @@ use crate::checker::evidence::{Evidence, MessageRow};
 use crate::checker::invariant::{Invariant, Violation};
 use crate::checker::turns::evidence::{RunEnd, TransitionKind, TurnEvent, TurnPart, Turns, ends, part_of};
 use crate::checker::turns::timers::is_follow_up;
+use crate::settings::wanted_tasks;
 use model::Command;
 
 /// `is_undone`: a store that went back in time undid some published items, which were then
@@ -98,10 +99,8 @@ fn check_background_tasks(
             _ => None,
         });
         let Some(opened) = opened else { continue };
-        let kinds = [
-            (opened.options.work_request, TaskKind::WorkRequest, "work"),
-            (opened.options.memory, TaskKind::Memory, "memory"),
-        ];
+        let (work_request, memory) = wanted_tasks(&opened.options);
+        let kinds = [(work_request, TaskKind::WorkRequest, "work"), (memory, TaskKind::Memory, "memory")];
         for (is_wanted, kind, suffix) in kinds {
             if let Ok(id) = TaskId::parse(&format!("{turn}-{suffix}"))
                 && is_wanted

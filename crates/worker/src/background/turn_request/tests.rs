@@ -4,6 +4,7 @@ use model::{
     AgentId, BatchType, MessageId, Metadata, Position, Role, ThreadId, Timestamp, TurnId, TurnOptions,
     TurnOrigin, TurnToken,
 };
+use scheduling::follow_up::ArmingRules;
 use serde_json::json;
 
 use super::*;
@@ -40,9 +41,18 @@ fn settings_count_when_they_make_sense() {
         backoff_base_ms: 2,
         backoff_cap_ms: 2_592_000_000,
         max_attempts: Some(4),
+        ..defaults
     };
     assert_eq!(rules_of(all), expected);
-    let wrong = json!({"deadline_ms": 99, "backoff_base_ms": 0, "backoff_cap_ms": "1", "max_attempts": -1});
+    let after = rules_of(json!({
+        "work_request": true, "memory": true, "follow_ups": {"enabled": true, "min_delay_seconds": 40}
+    }));
+    assert_eq!((after.work_request, after.memory), (true, true));
+    assert_eq!(after.follow_ups, Some(ArmingRules { delay_seconds: (40, 3_600), default: None }));
+    let wrong = json!({
+        "deadline_ms": 99, "backoff_base_ms": 0, "backoff_cap_ms": "1", "max_attempts": -1, "work_request": 1,
+        "memory": "true", "follow_ups": {"enabled": true, "min_delay_seconds": 1}
+    });
     assert_eq!(rules_of(wrong), defaults);
 }
 

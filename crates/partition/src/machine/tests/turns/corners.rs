@@ -182,10 +182,11 @@ fn request_stored_after_turn_end_is_withdrawn() {
     };
     script.open("x");
     assert_eq!(new(&mut script), ["start x run 0"]);
-    // The turn is answered before the driver reports that the request is stored.
-    script.say(0, &["ok!"]);
+    // The turn is stopped before the driver reports that the request is stored.
+    script.command(control("s1", ControlKind::StopTurn(turn("x"))));
+    new(&mut script);
     script.handle(started("x"));
-    assert_eq!(script.handle(Input::Committed(Vec::new())), ["abandon x run 0", "end x run 0 complete"]);
+    assert_eq!(script.handle(Input::Committed(Vec::new())), ["abandon x run 0", "end x run 0 stopped"]);
     assert_eq!(script.handle(started("x")), ["abandon x run 0"], "its turn is forgotten");
 }
 

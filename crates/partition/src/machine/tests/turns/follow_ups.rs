@@ -1,13 +1,14 @@
 //! Follow-ups: armed by a turn, fired by a timer, held back, and withdrawn when a person writes.
 
+use scheduling::follow_up::FollowUpRules;
+
 use super::*;
 
-/// An input in a thread whose agent may send follow-ups.
-fn asks(name: &str, busy_policy: BusyPolicy) -> Command {
-    let Command::Turn(mut opened) = opened(name, 0, busy_policy) else { unreachable!() };
-    opened.options.follow_up =
-        Metadata::new(json!({ "enabled": true }).as_object().unwrap().clone()).unwrap();
-    Command::Turn(opened)
+/// A script of an agent that may send follow-ups.
+fn with_follow_ups() -> TurnScript {
+    let mut script = TurnScript::new();
+    script.rules.follow_ups = FollowUpRules::parse(&json!({ "enabled": true })).unwrap().arming();
+    script
 }
 
 /// The input of this timer's follow-up, as the driver builds it.
@@ -17,7 +18,7 @@ fn follow_up(timer: &TimerId) -> TurnOpened {
         trigger: model::TriggerType::CheckIn,
         reason: "quiet".into(),
     };
-    let Command::Turn(opened) = asks("ignored", BusyPolicy::Enqueue) else { unreachable!() };
+    let Command::Turn(opened) = opened("ignored", 0, BusyPolicy::Enqueue) else { unreachable!() };
     TurnOpened {
         turn: timer.turn().unwrap(),
         content: "Continue our conversation naturally.".to_owned(),
@@ -33,8 +34,8 @@ fn fire(timer: &TimerId) -> TimerDecision {
 
 /// A thread in which a follow-up was armed and is due.
 fn due() -> (TurnScript, TimerId) {
-    let mut script = TurnScript::new();
-    script.command(asks("x", BusyPolicy::Enqueue));
+    let mut script = with_follow_ups();
+    script.command(opened("x", 0, BusyPolicy::Enqueue));
     script.say(0, &["hint:30:hello!"]);
     let [TimerWrite::Arm(armed)] = &script.last_commit().timers[..] else {
         panic!("{:?}", script.last_commit())
@@ -73,8 +74,8 @@ fn withdrawn(script: &TurnScript, timer: &TimerId, by: &str) {
 
 #[test]
 fn completed_turn_arms_a_follow_up_with_its_commit() {
-    let mut script = TurnScript::new();
-    script.command(asks("x", BusyPolicy::Enqueue));
+    let mut script = with_follow_ups();
+    script.command(opened("x", 0, BusyPolicy::Enqueue));
     script.say(0, &["hint:30:hello!"]);
     let commit = script.last_commit();
     let answer = commit.turns[0].messages.last().unwrap().placement.position;
@@ -90,21 +91,21 @@ fn completed_turn_arms_a_follow_up_with_its_commit() {
 
 #[test]
 fn nothing_is_armed_after_what_is_no_answer() {
-    let armed = |command: Command, words: &[&str]| {
-        let mut script = TurnScript::new();
+    let armed_by = |mut script: TurnScript, command: Command, words: &[&str]| {
         script.command(command);
         script.say(0, words);
         script.commits.iter().map(|commit| commit.timers.len()).sum::<usize>()
     };
-    let ask = || asks("x", BusyPolicy::Enqueue);
+    let armed = |command: Command, words: &[&str]| armed_by(with_follow_ups(), command, words);
+    let ask = || opened("x", 0, BusyPolicy::Enqueue);
     assert_eq!(armed(ask(), &["hint:30:yes!"]), 1);
     assert_eq!(armed(ask(), &["no hint!"]), 0);
     assert_eq!(armed(ask(), &["hint:30:!"]), 0, "nothing to say");
     assert_eq!(armed(ask(), &["hint:29:too soon!"]), 0);
     assert_eq!(armed(ask(), &["hint:30:a", "error:{}"]), 0);
-    assert_eq!(armed(opened("x", 0, BusyPolicy::Enqueue), &["hint:30:off!"]), 0);
+    assert_eq!(armed_by(TurnScript::new(), ask(), &["hint:30:off!"]), 0);
     assert_eq!(armed(Command::Task(task_of("t1", "do")), &["hint:30:of a task!"]), 0);
-    let mut script = TurnScript::new();
+    let mut script = with_follow_ups();
     script.command(ask());
     script.say(0, &["hint:30:a"]);
     script.command(control("s1", ControlKind::StopTurn(turn("x"))));
@@ -133,8 +134,8 @@ fn timer_fires_once_and_its_turn_begins_with_the_commit() {
 
 #[test]
 fn a_client_changes_what_waits_and_not_what_is_due() {
-    let mut script = TurnScript::new();
-    script.command(asks("x", BusyPolicy::Enqueue));
+    let mut script = with_follow_ups();
+    script.command(opened("x", 0, BusyPolicy::Enqueue));
     script.say(0, &["hint:30:hello!"]);
     let id = script.last_commit().timers[0].id().clone();
     let until = script.now.plus_ms(45_000);
@@ -180,7 +181,7 @@ fn what_gateways_have_stored_is_read_when_they_say_so() {
     .into_iter()
     .enumerate()
     {
-        let mut script = TurnScript::new();
+        let mut script = with_follow_ups();
         let said = script.command(control(&format!("g{n}"), kind));
         assert!(said.iter().any(|line| line.starts_with("load timers")), "{said:?}");
         assert_eq!(script.last_commit().audit[0].error, None);
@@ -249,7 +250,7 @@ impl Texts for Vec<(String, String)> {
 fn a_message_withdraws_a_follow_up_at_any_stage() {
     // The follow-up is decided, but not committed: the message comes first.
     let (mut script, id) = due();
-    script.command(asks("y", BusyPolicy::Enqueue));
+    script.command(opened("y", 0, BusyPolicy::Enqueue));
     script.handle(Input::TimersDecided(vec![fire(&id)]));
     let cancelled = TimerWrite::End { id, state: TimerEnd::Cancelled, by: "message".to_owned() };
     assert_eq!(script.last_commit().timers, [cancelled]);
@@ -257,14 +258,14 @@ fn a_message_withdraws_a_follow_up_at_any_stage() {
     // The follow-up has fired, but its input comes after the message in the stream.
     let (mut script, id) = due();
     script.handle(Input::TimersDecided(vec![fire(&id)]));
-    script.command(asks("y", BusyPolicy::Enqueue));
+    script.command(opened("y", 0, BusyPolicy::Enqueue));
     script.command(Command::Turn(Box::new(follow_up(&id))));
     withdrawn(&script, &id, "message");
     // The follow-up is being generated; the policy of the message does not matter.
     for policy in BusyPolicy::ALL {
         let (mut script, id) = begun();
         script.say(0, &["are you"]);
-        let said = script.command(asks("y", policy));
+        let said = script.command(opened("y", 0, policy));
         assert!(said.iter().any(|line| line.starts_with("abandon ")), "{said:?}");
         assert!(said.contains(&"start y run 0".to_owned()), "{policy:?}: {said:?}");
         withdrawn(&script, &id, "message");
@@ -278,7 +279,7 @@ fn a_complete_follow_up_waits_while_a_message_is_checked() {
     let ready = || {
         let (mut script, id) = begun();
         script.auto = false;
-        script.command(asks("y", BusyPolicy::Enqueue));
+        script.command(opened("y", 0, BusyPolicy::Enqueue));
         let commits = script.commits.len();
         // The end of the follow-up still waits for the check of the message.
         script.say(0, &["too late!"]);
@@ -299,7 +300,7 @@ fn a_complete_follow_up_waits_while_a_message_is_checked() {
 fn a_message_that_reads_like_a_trigger_is_a_message() {
     let (mut script, id) = begun();
     script.say(0, &["are you"]);
-    let Command::Turn(mut typed) = asks("y", BusyPolicy::Enqueue) else { unreachable!() };
+    let Command::Turn(mut typed) = opened("y", 0, BusyPolicy::Enqueue) else { unreachable!() };
     typed.content = "[AUTONOMOUS_FOLLOWUP: check_in]".to_owned();
     let said = json!({ "synthetic": "true", "timer_id": id.as_str() });
     let said = Metadata::new(said.as_object().unwrap().clone()).unwrap();
@@ -377,17 +378,17 @@ fn what_was_asked_before_a_person_wrote_fires_nothing() {
     // The message is answered before the timer's decision arrives, and the answer arms another
     // timer.
     let (mut script, id) = due();
-    script.command(asks("y", BusyPolicy::Enqueue));
+    script.command(opened("y", 0, BusyPolicy::Enqueue));
     script.say(0, &["hint:30:hello again!"]);
     let cancelled = TimerWrite::End { id: id.clone(), state: TimerEnd::Cancelled, by: "message".to_owned() };
     script.handle(Input::TimersDecided(vec![fire(&id)]));
     assert!(script.last_commit().timers.contains(&cancelled), "{:?}", script.last_commit());
     // The result is the same when the message was taken before the look-up, and its answer has
     // replaced the timer since.
-    let mut script = TurnScript::new();
-    script.command(asks("x", BusyPolicy::Enqueue));
+    let mut script = with_follow_ups();
+    script.command(opened("x", 0, BusyPolicy::Enqueue));
     script.say(0, &["hint:30:hello!"]);
-    script.command(asks("y", BusyPolicy::Enqueue));
+    script.command(opened("y", 0, BusyPolicy::Enqueue));
     script.later(30_000);
     let id = script.due.first().cloned().unwrap();
     script.say(0, &["hint:30:hello again!"]);
@@ -398,7 +399,7 @@ fn what_was_asked_before_a_person_wrote_fires_nothing() {
     let (mut script, id) = due();
     script.auto = false;
     let mut decided = Some(());
-    for command in [Command::Task(task_of("t1", "do")), asks("y", BusyPolicy::Enqueue)] {
+    for command in [Command::Task(task_of("t1", "do")), opened("y", 0, BusyPolicy::Enqueue)] {
         script.command(command);
         let verdicts = script.checks.drain(..).map(|key| (key, CommandVerdict::New)).collect();
         script.handle(Input::Checked(verdicts));
@@ -414,14 +415,16 @@ fn what_was_asked_before_a_person_wrote_fires_nothing() {
 
 #[test]
 fn nothing_fires_in_the_commit_of_a_message_that_was_rejected() {
-    let mut script = TurnScript::new();
-    script.command(asks("x", BusyPolicy::Enqueue));
+    let mut script = with_follow_ups();
+    script.command(opened("x", 0, BusyPolicy::Enqueue));
     script.say(0, &["hint:30:hello!"]);
     let Command::Turn(mut busy) = opened("z", 0, BusyPolicy::Enqueue) else { unreachable!() };
     busy.origin = TurnOrigin::Heartbeat { batch: Position::MAX };
     script.command(Command::Turn(busy));
     script.auto = false;
-    for command in [Command::Task(task_of("t1", "its commit is under way")), asks("y", BusyPolicy::Reject)] {
+    for command in
+        [Command::Task(task_of("t1", "its commit is under way")), opened("y", 0, BusyPolicy::Reject)]
+    {
         script.command(command);
         let verdicts = script.checks.drain(..).map(|key| (key, CommandVerdict::New)).collect();
         script.handle(Input::Checked(verdicts));
@@ -447,7 +450,7 @@ fn a_new_owner_withdraws_what_was_saved_beside_a_message() {
     };
     let open_turns = vec![
         OpenTurn { opened: follow_up(&id), seq: Seq(1), age_ms: 0 },
-        of(asks("y", BusyPolicy::Enqueue), 2),
+        of(opened("y", 0, BusyPolicy::Enqueue), 2),
     ];
     let mut script = TurnScript::with(quiet(), Takeover { open_turns, ..bare() });
     script.handle(Input::CaughtUp(true));
@@ -470,10 +473,10 @@ fn saved_follow_up_begins_once_though_its_entry_is_repeated() {
 
 #[test]
 fn an_ordinary_turn_is_never_withdrawn() {
-    let mut script = TurnScript::new();
-    script.command(asks("x", BusyPolicy::Enqueue));
+    let mut script = with_follow_ups();
+    script.command(opened("x", 0, BusyPolicy::Enqueue));
     script.say(0, &["hello"]);
-    script.command(asks("y", BusyPolicy::Enqueue));
+    script.command(opened("y", 0, BusyPolicy::Enqueue));
     script.say(1, &[" you!"]);
     assert_eq!(script.history(), ["user \"ask x\", assistant \"hello you\""]);
     assert_eq!(script.last_start().turn, turn("y"));

@@ -5,11 +5,8 @@ use super::*;
 #[test]
 fn what_follows_a_turn_leaves_with_its_commit() {
     let mut script = TurnScript::new();
-    let mut command = opened("x", 0, BusyPolicy::Enqueue);
-    if let Command::Turn(opened) = &mut command {
-        (opened.options.work_request, opened.options.memory) = (true, true);
-    }
-    script.command(command);
+    (script.rules.work_request, script.rules.memory) = (true, true);
+    script.open("x");
     script.auto = false;
     script.say(0, &["yes!"]);
     let batch = script.last_commit().outbox.clone().unwrap();
@@ -67,11 +64,8 @@ fn continuation_continues_its_batch() {
 #[test]
 fn a_failed_turn_is_followed_by_nothing() {
     let mut script = TurnScript::new();
-    let mut command = opened("x", 0, BusyPolicy::Enqueue);
-    if let Command::Turn(opened) = &mut command {
-        opened.options.work_request = true;
-    }
-    script.command(command);
+    script.rules.work_request = true;
+    script.open("x");
     script.say(0, &["error:{}"]);
     let outgoing = &script.last_commit().outbox.as_ref().unwrap().outgoing;
     assert!(matches!(&outgoing[..], [Outgoing::TurnEnded(ended)] if ended.status == TurnStatus::Failed));
@@ -117,11 +111,8 @@ fn sent(script: &TurnScript) -> Vec<Outgoing> {
 #[test]
 fn answer_asking_for_continuation_gets_one() {
     let mut script = TurnScript::new();
-    let mut command = opened("x", 0, BusyPolicy::Reject);
-    if let Command::Turn(opened) = &mut command {
-        opened.options.work_request = true;
-    }
-    script.command(command);
+    script.rules.work_request = true;
+    script.command(opened("x", 0, BusyPolicy::Reject));
     let mut batches = Vec::new();
     for number in 1..=2 {
         script.say(0, &["more:first part!"]);
@@ -135,10 +126,7 @@ fn answer_asking_for_continuation_gets_one() {
         assert_eq!(shown.get("continues"), Some(&json!(answer.placement.batch_id.to_string())));
         assert_eq!(shown.get("synthetic"), Some(&json!(true)));
         assert_eq!(shown.get("continuation_number"), Some(&json!(number)));
-        assert_eq!(
-            (next.options.busy_policy, next.run, next.options.work_request),
-            (BusyPolicy::Enqueue, 0, true)
-        );
+        assert_eq!((next.options.busy_policy, next.run), (BusyPolicy::Enqueue, 0));
         assert_eq!(script.last_start().turn, next.turn, "it begins with the commit");
     }
     script.say(0, &["the end!"]);
@@ -201,8 +189,8 @@ fn continuations_in_a_row_are_limited() {
             number: 50,
             turn: turn("w"),
         });
-        opened.options.memory = true;
     }
+    script.rules.memory = true;
     script.command(command);
     script.say(0, &["more:and on!"]);
     let [Outgoing::Task(memory)] = &sent(&script)[..] else { panic!("{:?}", sent(&script)) };
@@ -265,4 +253,20 @@ fn a_new_owner_finds_what_a_commit_has_opened() {
     script.say(0, &["the end!"]);
     let ended = (thread("t"), commit.opened[0].opened.turn.clone());
     assert_eq!(script.last_commit().ended_turns, [ended], "its row goes with its end");
+}
+
+/// An owner that has lost its partition without knowing it may read the answer to a turn that a
+/// commit of the next owner has opened: no entry of the stream says so.
+#[test]
+fn only_an_owner_that_is_certain_stops_a_continuation() {
+    let mut owner = TurnScript::new();
+    owner.open("x");
+    owner.say(0, &["more:first part!"]);
+    let continuation = owner.last_start();
+    let mut stale = TurnScript::new();
+    assert_eq!(stale.say_as(&continuation, 0, 0, &["goes on"]), [] as [&str; 0]);
+    owner.say(0, &["the end!"]);
+    let mut next = TurnScript::with(quiet(), next_takeover(&owner));
+    let stopped = format!("abandon {} run 0", name(&continuation.turn));
+    assert_eq!(next.say_as(&continuation, 1, 0, &["late"]), [stopped], "its end is stored");
 }

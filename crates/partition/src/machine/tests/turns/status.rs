@@ -66,10 +66,7 @@ fn why_things_wait() {
     assert_eq!(thread_state.applied_seq, Seq(script.seq));
     assert_eq!(thread_state.active.unwrap().waits_for, Some(WaitReason::Requested));
     let [waiting] = &thread_state.waiting[..] else { panic!("{:?}", thread_state.waiting) };
-    assert_eq!(
-        (&waiting.turn, waiting.reason, waiting.yields),
-        (&turn("y"), WaitReason::HeadOfLine, false)
-    );
+    assert_eq!((&waiting.turn, waiting.reason, waiting.yields), (&turn("y"), WaitReason::HeadOfLine, false));
     assert_eq!(ask(&mut script, QueryTarget::Turn(turn("y"))).reason, Some(WaitReason::HeadOfLine));
     script.say(1, &["b"]);
     let active = ask(&mut script, QueryTarget::Turn(turn("x"))).active.unwrap();

@@ -32,8 +32,10 @@ pub(super) async fn create(store: &Store, options: &CreateKey) -> Result<(), Exi
         expires_at: options.days.map(in_days),
         revoked_at: None,
     };
-    // The key is stored in the scope of the tenant, so that it is refused if the tenant was erased.
-    store.for_tenant(options.tenant.clone()).add_key(&key, &new_command_id()?, ACTOR).await?;
+    // In the scope of the tenant, the key is refused if the tenant was erased, and the role of
+    // gateways can read it back.
+    let store = store.for_tenant(options.tenant.clone());
+    store.add_key(&key, &new_command_id()?, ACTOR).await?;
     let row = store.key(key.id).await?;
     let row = row.ok_or_else(|| ExitError::Failed("the key is not there any more".to_owned()))?;
     let mut json = output::json(&KeyView::from(&row));

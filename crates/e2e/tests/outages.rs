@@ -3,11 +3,14 @@
 use std::{net::SocketAddr, time::Duration};
 
 use devservices::services::Port;
+use model::PartitionCount;
 use serde_json::json;
+use store::{Store, StoreConfig};
 use testkit::{
     WAIT_TIMEOUT, db_snapshot,
     fleet::{Fleet, Process, binary},
-    http,
+    host_and_port, http,
+    proxy::{Cut, Proxy},
     services::{NatsServer, PostgresServer},
 };
 use tokio::{
@@ -51,6 +54,25 @@ async fn a_fleet_waits_for_postgres_at_the_start() {
     }
     postgres.restart().await.unwrap();
     works(fleet, nats, &postgres).await;
+}
+
+/// Postgres may go between a connection and the first answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_breaks_at_the_start_is_made_again() {
+    let postgres = PostgresServer::start().await.unwrap();
+    let upstream = host_and_port(postgres.url()).unwrap();
+    let upstream: SocketAddr = format!("{}:{}", upstream.0, upstream.1).parse().unwrap();
+    let proxy = Proxy::start_with(upstream, &["pg_backend_pid()".to_owned()]).await.unwrap();
+    let url = proxy.url(postgres.url()).unwrap();
+    for cut in [Cut::Before, Cut::After] {
+        proxy.arm(cut);
+    }
+    timeout(WAIT_TIMEOUT, store::migrate(&url, PartitionCount::new(1).unwrap())).await.unwrap().unwrap();
+    for cut in [Cut::Before, Cut::After] {
+        proxy.arm(cut);
+    }
+    timeout(WAIT_TIMEOUT, Store::connect(&StoreConfig::new(&url))).await.unwrap().unwrap();
+    assert_eq!(proxy.cuts().total(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection, Row};
 
 use crate::config::StoreConfig;
-use crate::error::{StoreError, is_of_pooler, refuses_login};
+use crate::error::{Disposition, StoreError, is_of_pooler, refuses_login};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -170,10 +170,28 @@ pub(crate) async fn wait(options: &PgConnectOptions) -> Result<PgConnection, Sto
     }
 }
 
+/// Waits for a connection to the server itself: see [`refuse_pooler`]. A connection that breaks
+/// meanwhile is like a server that is away.
+pub(crate) async fn wait_for_server(
+    options: &PgConnectOptions,
+    config: &StoreConfig,
+) -> Result<PgConnection, StoreError> {
+    loop {
+        let mut first = wait(options).await?;
+        match refuse_pooler(&mut first, options, config).await {
+            Err(error) if error.disposition() == Disposition::Retry => {
+                tracing::warn!(%error, "the connection to Postgres broke at the start, and is made again");
+                tokio::time::sleep(FIRST_PAUSE).await;
+            }
+            checked => return checked.map(|()| first),
+        }
+    }
+}
+
 /// Fails when there is a pooler between this process and the server. Its signs: our settings did
 /// not arrive, or two open connections share one session. Behind a pooler a statement would run in
 /// the scope of another tenant or of none, and would find statements that others prepared.
-pub(crate) async fn refuse_pooler(
+async fn refuse_pooler(
     first: &mut PgConnection,
     options: &PgConnectOptions,
     config: &StoreConfig,

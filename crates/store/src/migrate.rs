@@ -62,8 +62,7 @@ pub async fn migrate(url: &str, count: PartitionCount) -> Result<(), MigrateErro
     // Building an index on a large table may take any time. A statement that waits for a table lock
     // blocks every later statement, so each wait is short and is repeated.
     let options = options.options([("statement_timeout", "0"), ("lock_timeout", "2000")]);
-    let mut connection = connect::wait(&options).await?;
-    connect::refuse_pooler(&mut connection, &options, &config).await?;
+    let mut connection = connect::wait_for_server(&options, &config).await?;
     let outcome = run_uncancelled(async move {
         let outcome = lay_out(&mut connection, count).await;
         connection.close().await.ok();

@@ -90,8 +90,7 @@ impl Store {
     /// wrong URL, user or password.
     pub async fn connect(config: &StoreConfig) -> Result<Self, StoreError> {
         let options = connect::session_options(config)?;
-        let mut first = connect::wait(&options).await?;
-        connect::refuse_pooler(&mut first, &options, config).await?;
+        let first = connect::wait_for_server(&options, config).await?;
         // An error here does not matter: this connection has done nothing.
         first.close().await.ok();
         let failures = Arc::new(SessionFailures::default());

@@ -15,6 +15,9 @@ use crate::output;
 /// Actor in the audit log for keys that are made here.
 const ACTOR: &str = "cli";
 
+/// Row-level security hides the key from the roles of workers and gateways.
+const NOT_READABLE: &str = "this Postgres role cannot create keys, for it cannot read them: set DATABASE_URL to the URL of the tables' owner or of antiphon_operator_login";
+
 pub(super) async fn create(store: &Store, options: &CreateKey) -> Result<(), ExitError> {
     let scopes = options.scopes.as_ref().map(|scopes| {
         let scopes: Vec<_> = scopes.iter().map(|scope| scope.trim()).collect();
@@ -35,7 +38,7 @@ pub(super) async fn create(store: &Store, options: &CreateKey) -> Result<(), Exi
     // The key is stored in the scope of the tenant, so that it is refused if the tenant was erased.
     store.for_tenant(options.tenant.clone()).add_key(&key, &new_command_id()?, ACTOR).await?;
     let row = store.key(key.id).await?;
-    let row = row.ok_or_else(|| ExitError::Failed("the key is not there any more".to_owned()))?;
+    let row = row.ok_or_else(|| ExitError::Failed(NOT_READABLE.to_owned()))?;
     let mut json = output::json(&KeyView::from(&row));
     json["key"] = json!(made.text());
     output::eprint_line("this is the only time that the key is shown");

@@ -62,6 +62,11 @@ async fn a_fleet_works_under_the_shipped_roles() {
     let made: Value = serde_json::from_str(&made.stdout).unwrap();
     let acme = gate.caller(made["key"].as_str().unwrap());
     let beta = gate.key(Some("beta"), "admin", None).await;
+    // The role of gateways makes no keys.
+    let env = [("DATABASE_URL".to_owned(), as_role(&gate.database_url, "gateway"))];
+    let first = invoke(&["keys", "create-first", "first", "--role", "admin"], &env).await.unwrap();
+    assert_eq!((first.code, first.stdout.as_str()), (Some(1), ""));
+    assert!(first.stderr.contains("antiphon_operator_login"), "{}", first.stderr);
 
     let said = acme.talk("t1").await;
     assert_eq!(acme.get("/v1/threads/t1").await.status, 200);

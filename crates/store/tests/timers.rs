@@ -406,6 +406,36 @@ async fn a_delayed_task_written_again_keeps_its_time() {
     assert_eq!(database.number(due).await, 4_102_444_800_123);
 }
 
+/// Like the id of any other task: it is free a week after its use, once its task is completed.
+#[tokio::test]
+async fn the_id_of_a_delayed_task_is_taken_as_that_of_other_tasks() {
+    let (database, store) = Database::new(1).await;
+    let owner = Owner::new(&store, "a").await;
+    let timer = TimerId::of_task(&agent("helper"), &TaskId::parse("k").unwrap());
+    let armed = ArmedTimer {
+        id: timer.clone(),
+        thread: None,
+        agent: agent("helper"),
+        wait_ms: 0,
+        body: metadata(json!({"task": {"id": "k", "content": "x"}})),
+        armed_by: None,
+    };
+    write(&owner, vec![TimerWrite::Arm(armed)]).await;
+    let bucket = model::Bucket::of_key("helper").get();
+    let is_taken = async |change: &str| {
+        database.execute(change).await;
+        store.due_timers(None, std::slice::from_ref(&timer)).await.unwrap().remove(0).unwrap().is_taken
+    };
+    assert!(!is_taken("SELECT 1").await);
+    let used = format!("INSERT INTO task_ids VALUES ({bucket}, 'helper', 'k', 7, 0)");
+    assert!(is_taken(&used).await);
+    let completed =
+        format!("INSERT INTO agents (bucket, agent_id, head_position) VALUES ({bucket}, 'helper', 7)");
+    assert!(is_taken(&completed).await, "it was used a moment ago");
+    assert!(!is_taken("UPDATE task_ids SET created_at = now() - interval '8 days'").await);
+    assert!(is_taken("UPDATE agents SET head_position = 6").await, "its task is pending");
+}
+
 #[tokio::test]
 async fn a_timer_that_goes_on_is_due_again() {
     let (database, store) = Database::new(1).await;

@@ -25,6 +25,16 @@ SELECT k.place, t.timer_id, t.kind, t.thread_id, t.agent_id, t.state, t.body,
        t.kind = 'task' AND EXISTS (SELECT FROM task_ids AS d
                                    WHERE d.bucket = t.agent_bucket AND d.agent_id = t.agent_id
                                      AND d.task_id = t.body -> 'task' ->> 'id'
+                                     -- As in commit/tasks.sql: an id becomes free.
+                                     AND (d.created_at >= clock_timestamp() - interval '7 days'
+                                          OR NOT EXISTS (SELECT FROM agents AS h
+                                                         WHERE h.bucket = d.bucket AND h.agent_id = d.agent_id
+                                                           AND h.head_position >= d.position
+                                                         OFFSET 0)
+                                          OR EXISTS (SELECT FROM failed_tasks AS f
+                                                     WHERE f.bucket = d.bucket AND f.agent_id = d.agent_id
+                                                       AND f.position = d.position
+                                                     OFFSET 0))
                                    OFFSET 0) AS is_taken,
        w.cron, w.at, w.time_zone, w.overlap, w.missed, w.content, w.metadata, coalesce(u.unfinished, 0) AS unfinished,
        EXISTS (SELECT FROM partitions AS p WHERE p.partition_id = $3 AND p.epoch = $4 AND p.owner IS NOT NULL) AS is_owner

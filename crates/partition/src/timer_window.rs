@@ -4,9 +4,9 @@
 //! Times are by the caller's clock. The store decides: a timer that seems due is checked there, and
 //! is returned to the window if it is not due.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use model::{ThreadId, TimerId, Timestamp};
+use model::{Seq, ThreadId, TimerId, Timestamp};
 
 use crate::timers::{PendingTimer, TimerEnd, TimerPage, TimerWrite};
 use crate::turn_state::SUPERSEDED_BY_MESSAGE;
@@ -41,9 +41,9 @@ pub(crate) struct TimerWindow {
     seen_at: Timestamp,
     /// Decisions for the next commit, with the work that they begin.
     writes: Vec<(TimerWrite, Option<NewWork>)>,
-    /// Unanswered look-ups of due timers, and the threads whose follow-up was superseded since the
-    /// first of them.
-    asked: usize,
+    /// Stored checkpoints at the unanswered look-ups of due timers, and the threads whose follow-up
+    /// was superseded since the first of them.
+    asked: VecDeque<Seq>,
     superseded: BTreeSet<ThreadId>,
 }
 
@@ -60,7 +60,7 @@ impl TimerWindow {
             most: most.max(1),
             seen_at: now,
             writes: Vec::new(),
-            asked: 0,
+            asked: VecDeque::new(),
             superseded: BTreeSet::new(),
         };
         window.loaded(page, now);
@@ -153,7 +153,7 @@ impl TimerWindow {
     /// newer follow-up there. The old one does not fire if its decision is pending or no commit
     /// contains its firing yet. When the decision arrives, its row may belong to another follow-up.
     pub(crate) fn supersede(&mut self, thread: &ThreadId) {
-        if self.asked > 0 {
+        if !self.asked.is_empty() {
             self.superseded.insert(thread.clone());
         }
         for (write, fired) in &mut self.writes {
@@ -171,14 +171,20 @@ impl TimerWindow {
 
     /// Notes the answer to a look-up of due timers.
     pub(crate) fn decided(&mut self) {
-        self.asked = self.asked.saturating_sub(1);
-        if self.asked == 0 {
+        self.asked.pop_front();
+        if self.asked.is_empty() {
             self.superseded.clear();
         }
     }
 
-    /// Takes the due timers to decide.
-    pub(crate) fn take_due(&mut self, now: Timestamp) -> Vec<TimerId> {
+    /// Stored checkpoint at the first unanswered look-up of due timers. The look-up may not know
+    /// what has been stored since.
+    pub(crate) fn first_asked(&self) -> Option<Seq> {
+        self.asked.front().copied()
+    }
+
+    /// Takes the due timers to decide; `stored` is the last stored checkpoint.
+    pub(crate) fn take_due(&mut self, now: Timestamp, stored: Seq) -> Vec<TimerId> {
         let back_ms = self.seen_at.since_ms(now);
         if back_ms > JUMP_MS {
             self.shift(-back_ms);
@@ -193,7 +199,9 @@ impl TimerWindow {
                 due.push(id);
             }
         }
-        self.asked += usize::from(!due.is_empty());
+        if !due.is_empty() {
+            self.asked.push_back(stored);
+        }
         due
     }
 
@@ -267,14 +275,14 @@ mod tests {
     #[test]
     fn timers_are_due_in_their_order_and_decided_once() {
         let mut window = TimerWindow::new(page([(1, -5), (2, 0), (3, 10)], true), 8, T0);
-        assert_eq!(window.take_due(T0), [timer(1), timer(2)]);
-        assert_eq!((window.take_due(T0), window.first()), (vec![], Some(T0.plus_ms(10))));
+        assert_eq!(window.take_due(T0, Seq(0)), [timer(1), timer(2)]);
+        assert_eq!((window.take_due(T0, Seq(0)), window.first()), (vec![], Some(T0.plus_ms(10))));
         // A timer that is read again while its decision is pending is not decided twice.
         window.loaded(page([(1, -5)], true), T0);
-        assert_eq!(window.take_due(T0.plus_ms(9)), []);
+        assert_eq!(window.take_due(T0.plus_ms(9), Seq(0)), []);
         window.written(timer(1), None, T0);
         window.written(timer(2), Some(20), T0);
-        assert_eq!(window.take_due(T0.plus_ms(20)), [timer(3), timer(2)]);
+        assert_eq!(window.take_due(T0.plus_ms(20), Seq(0)), [timer(3), timer(2)]);
     }
 
     #[test]
@@ -287,7 +295,7 @@ mod tests {
         window.written(timer(101), Some(horizon + 5_000), T0);
         assert_eq!(window.len(), 9, "clocks differ");
         let late = T0.plus_ms(4_000_000);
-        assert_eq!(window.take_due(late).len(), 5);
+        assert_eq!(window.take_due(late, Seq(0)).len(), 5);
         assert_eq!(window.wants_more(late), Some(3_000_000 - SLACK_MS));
         assert_eq!(window.wants_more(late), None, "it is being read");
         window.written(timer(102), Some(100_000_000), late);
@@ -300,7 +308,7 @@ mod tests {
     #[test]
     fn what_is_written_while_a_page_is_read_hides_nothing_before_it() {
         let mut window = TimerWindow::new(page((0..4).map(|n| (n, n)), false), 4, T0);
-        window.take_due(T0.plus_ms(3));
+        window.take_due(T0.plus_ms(3), Seq(0));
         assert!(window.wants_more(T0.plus_ms(3)).is_some());
         window.written(timer(100), Some(600_000), T0);
         window.written(timer(101), Some(600_001), T0);
@@ -316,7 +324,7 @@ mod tests {
     fn overdue_timers_beyond_a_page_are_read_on() {
         const DAY_MS: i64 = 86_400_000;
         let mut window = TimerWindow::new(page((0..4).map(|n| (n, n - DAY_MS)), false), 4, T0);
-        assert_eq!(window.take_due(T0).len(), 4);
+        assert_eq!(window.take_due(T0, Seq(0)).len(), 4);
         assert_eq!(window.wants_more(T0), Some(3 - DAY_MS - SLACK_MS));
     }
 
@@ -346,19 +354,19 @@ mod tests {
         assert!(window.wants_more(T0).is_some(), "others wrote some");
         window.loaded(at_nine(0..4), T0);
         let nine = T0.plus_ms(60_000);
-        assert_eq!(window.take_due(nine).len(), 4);
+        assert_eq!(window.take_due(nine, Seq(0)).len(), 4);
         assert_eq!(window.wants_more(nine), None, "they are in the store until the commit with their firing");
         (0..4).for_each(|number| window.written(timer(number), None, nine));
         assert!(window.wants_more(nine).is_some());
         window.loaded(page((4..8).map(|number| (number, 0)), false), nine);
-        assert_eq!(window.take_due(nine).len(), 4, "those behind them");
+        assert_eq!(window.take_due(nine, Seq(0)).len(), 4, "those behind them");
     }
 
     #[test]
     fn a_clock_that_goes_back_delays_nothing() {
         let mut window = TimerWindow::new(page([(1, 5_000)], true), 8, T0);
         let early = T0.plus_ms(-3_600_000);
-        assert_eq!(window.take_due(early), []);
+        assert_eq!(window.take_due(early, Seq(0)), []);
         assert_eq!(window.first(), Some(early.plus_ms(5_000)));
     }
 }

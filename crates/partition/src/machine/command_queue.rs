@@ -33,6 +33,9 @@ pub(super) struct CommandQueue {
     /// Tasks that enter their queues later and are being stored.
     pub(super) delaying: BTreeMap<Seq, (RawPayload, Box<DelayedTask>)>,
     pub(super) writes: Writes,
+    /// Continuations that a commit of a previous owner has opened, with the last entry that this
+    /// owner had read. Inputs up to that entry precede them in their threads.
+    pub(super) restored: VecDeque<(Seq, TurnId)>,
 }
 
 /// See [`CommandQueue::recent`].
@@ -93,6 +96,7 @@ impl CommandQueue {
             incoming: VecDeque::new(),
             delaying: BTreeMap::new(),
             writes: Writes::default(),
+            restored: VecDeque::new(),
         }
     }
 
@@ -123,14 +127,15 @@ impl CommandQueue {
 
     /// Notes that everything up to this checkpoint is stored, and forgets the commands that every
     /// pending check already knows. The number of remembered commands is therefore bounded by the
-    /// lag of the checkpoint.
-    pub(super) fn stored(&mut self, checkpoint: Seq) {
+    /// lag of the checkpoint. `timers` is the stored checkpoint at the first unanswered look-up of
+    /// timers.
+    pub(super) fn stored(&mut self, checkpoint: Seq, timers: Option<Seq>) {
         self.stored = checkpoint;
         let asked = self.pending.iter().find_map(|pending| match pending {
             Pending::Command { stored, .. } => Some(*stored),
             Pending::Frame { .. } | Pending::Refused { .. } => None,
         });
-        let known = asked.unwrap_or(checkpoint);
+        let known = asked.into_iter().chain(timers).min().unwrap_or(checkpoint);
         while self.recent.first().is_some_and(|taken| taken.seq <= known) {
             self.recent.forget_first();
         }

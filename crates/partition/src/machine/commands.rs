@@ -209,6 +209,7 @@ impl Partition {
         verdict: CommandVerdict,
     ) {
         let now = self.effects.now;
+        self.queue_restored(Some(seq));
         let key = identity(&command);
         let known = match verdict {
             // For an erased thread, only the erasure of a thread or a tenant is still executed.

@@ -184,7 +184,7 @@ impl Partition {
         } = in_flight;
         armed.iter().for_each(|thread| self.timers.supersede(thread));
         self.committing.applied = given.unwrap_or(self.committing.applied);
-        self.commands.stored(self.committing.checkpoint);
+        self.commands.stored(self.committing.checkpoint, self.timers.first_asked());
         let mut refused: BTreeMap<TurnId, String> = refused.into_iter().collect();
         let (tasks, opened) = without_work_of(&refused, tasks, opened);
         let withheld: Vec<TurnId> = refused.keys().filter(|id| self.is_follow_up(id)).cloned().collect();

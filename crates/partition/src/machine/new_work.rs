@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{QueuedTask, TurnId};
+use model::{BusyPolicy, QueuedTask, Seq, TurnId};
 
 use super::Partition;
 use super::command_queue::TakenCommand;
@@ -16,6 +16,8 @@ impl Partition {
     pub(super) fn add_new_work(&mut self, work: NewWork, commit: &mut Commit) {
         let now = self.effects.now;
         let (key, seq) = (work.key(), self.reading.last_seq);
+        // Remembered keys are in the order of their entries.
+        let remembered = self.commands.first().unwrap_or(seq);
         if self.commands.recent.get(&key).is_some() {
             return;
         }
@@ -34,7 +36,22 @@ impl Partition {
                 (digest, Some(position))
             }
         };
-        self.commands.recent.insert(key, TakenCommand { seq, digest, position });
+        self.commands.recent.insert(key, TakenCommand { seq: remembered, digest, position });
+    }
+
+    /// Queues restored continuations: those that were opened before this entry was read, or all.
+    pub(super) fn queue_restored(&mut self, before: Option<Seq>) {
+        while self.commands.restored.front().is_some_and(|(seq, _)| before.is_none_or(|entry| *seq < entry)) {
+            let Some((_, id)) = self.commands.restored.pop_front() else { return };
+            let Some(turn) = self.table.turns.get(&id).filter(|turn| !turn.has_ended()) else { continue };
+            let thread = turn.thread.clone();
+            let queue = self.table.thread_queues.entry(thread.clone()).or_default();
+            // Its answer may have come meanwhile, which starts it or makes it the next one.
+            if queue.active() != Some(&id) && queue.waiting().all(|waiting| *waiting != id) {
+                queue.admit(id, BusyPolicy::Enqueue);
+            }
+            self.table.make_ready(&thread);
+        }
     }
 
     /// Admits an input that a commit has stored.

@@ -20,7 +20,7 @@ impl Partition {
     pub(super) fn look_at_timers(&mut self) {
         let now = self.effects.now;
         if !self.outbox.is_full() {
-            let due = self.timers.take_due(now);
+            let due = self.timers.take_due(now, self.commands.stored);
             if !due.is_empty() {
                 self.effects.push(Action::DecideTimers(due));
             }

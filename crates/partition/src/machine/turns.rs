@@ -6,7 +6,7 @@ use std::sync::Arc;
 use batches::memory::RecalledFacts;
 use model::{
     Chunk, Frame, IncomingChunk, MessageFailure, MessageKey, RejectedEntry, Role, Seq, Timestamp, TurnError,
-    TurnId, TurnOptions,
+    TurnId, TurnOptions, TurnOrigin,
 };
 use scheduling::{AgentQueue, HeadState, Readiness};
 
@@ -61,12 +61,18 @@ impl Partition {
             let opened = saved.opened;
             let token = self.table.token_keys.token(&opened.thread, &opened.turn, opened.run);
             let (id, thread) = (opened.turn.clone(), opened.thread.clone());
+            let is_behind =
+                matches!(opened.origin, TurnOrigin::Continuation(_)) && saved.seq > takeover.checkpoint;
             let mut turn = TrackedTurn::of_input(Box::new(opened), token);
             turn.input.saved = SavedInput::Yes;
             turn.request.may_be_repeated = true;
             turn.times.known_at = now;
             turn.times.came_at = now.plus_ms(-saved.age_ms.max(0));
             self.table.insert(turn);
+            if is_behind {
+                self.commands.restored.push_back((saved.seq, id));
+                continue;
+            }
             self.table.thread_queues.entry(thread.clone()).or_default().admit(id, model::BusyPolicy::Enqueue);
             self.table.make_ready(&thread);
         }
@@ -121,6 +127,7 @@ impl Partition {
         if !self.may_begin() {
             return;
         }
+        self.queue_restored(None);
         while let Some(agent) = self.table.delays.take_backoff(now) {
             self.table.make_ready(&agent.thread());
         }

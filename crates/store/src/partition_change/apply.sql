@@ -32,7 +32,7 @@ WITH change AS (
     SELECT t.bucket, t.thread_id, t.turn_id,
            row_number() OVER (ORDER BY t.incarnation = coalesce(p.incarnation, ''),
                                        CASE WHEN t.incarnation <> coalesce(p.incarnation, '') THEN t.saved_at END,
-                                       t.stream_seq) AS number
+                                       t.stream_seq, t.came_at) AS number
     FROM change AS c
     CROSS JOIN spilled_turns AS t
     JOIN partitions AS p ON p.partition_id = t.bucket % c.from_count

@@ -270,3 +270,23 @@ fn only_an_owner_that_is_certain_stops_a_continuation() {
     let stopped = format!("abandon {} run 0", name(&continuation.turn));
     assert_eq!(next.say_as(&continuation, 1, 0, &["late"]), [stopped], "its end is stored");
 }
+
+/// The input waited before the continuation was opened, so it begins first under a new owner, too.
+#[test]
+fn an_input_that_waits_precedes_a_restored_continuation() {
+    let mut owner = TurnScript::new();
+    owner.open("x");
+    owner.open("y");
+    owner.say(0, &["more:first part!"]);
+    assert_eq!(owner.last_start().turn, turn("y"));
+    let takeover = next_takeover(&owner);
+    let entries = owner.log.iter().filter(|entry| entry.seq > takeover.checkpoint).cloned().collect();
+    let mut next = TurnScript::with(quiet(), bare());
+    next.commits.clone_from(&owner.commits);
+    (next.machine, next.seq) = (Partition::new(takeover, quiet(), 9, T0), owner.seq);
+    next.handle(Input::Entries { entries, room: 1_000 });
+    next.handle(Input::CaughtUp(true));
+    assert_eq!(next.last_start().turn, turn("y"));
+    next.say(0, &["yes!"]);
+    assert!(next.last_start().turn.is_continuation());
+}

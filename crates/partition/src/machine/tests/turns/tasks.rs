@@ -504,3 +504,20 @@ fn acts_on_unknown_agents_are_refused_and_make_nothing() {
         }
     }
 }
+
+/// A look-up of due timers does not know of the task that came after it had begun.
+#[test]
+fn a_delayed_task_is_not_added_to_one_that_came_first() {
+    let id = TimerId::of_task(&agent(), &TaskId::parse("k").unwrap());
+    let timers = TimerPage { timers: vec![PendingTimer { id: id.clone(), wait_ms: 0 }], is_all: true };
+    let mut script = TurnScript::with(quiet(), Takeover { timers, ..bare() });
+    script.later(1_000);
+    assert_eq!(script.due, std::slice::from_ref(&id));
+    script.task("k");
+    script.say(0, &["done!"]);
+    let work = NewWork::Task(task_of("k", "do k"));
+    let verdict = TimerVerdict::Fire { work, next: None };
+    script.handle(Input::TimersDecided(vec![TimerDecision { id, thread: None, verdict }]));
+    let entered = script.commits.iter().flat_map(|commit| &commit.tasks);
+    assert_eq!(entered.count(), 1);
+}

@@ -483,7 +483,8 @@ impl Feed {
         }
         let Some(open) = self.open.get_mut(&header.message) else { return };
         open.absent = 0;
-        if !open.has_input() && open.next() == 0 {
+        let is_known = self.native.cursor().input(&header.message).is_some();
+        if !open.has_input() && open.next() == 0 && !is_known {
             let before = open.log_bytes();
             self.events.push_back(open.show_input(&mut self.native, input));
             self.log_bytes = self.log_bytes + open.log_bytes() - before;

@@ -82,6 +82,7 @@ impl Feed {
             }
         }
         let mut out = Vec::new();
+        let mut inputs = Vec::new();
         for message in forgotten {
             // Resets to the lowest attempt. An owner that reads the stream again may first show an
             // earlier attempt, and an owner whose stream has lost its end has no other attempt. If
@@ -91,11 +92,19 @@ impl Feed {
             if !is_forgotten {
                 out.push(StreamPart::Encoded(native.reset(&message, 0)));
             }
-            native.remove(&message);
+            match cursor.input(&message) {
+                // The feed does not show the input again, neither live nor with the end of the
+                // message: without new text before it, that would repeat the cursor's id.
+                Some(mark) => inputs.push((message, mark)),
+                None => native.remove(&message),
+            }
         }
         let joined = self.join_open(&mut native, subscription, out);
         if matches!(joined, JoinResult::Joined(_)) {
             self.remember_resets(cursor);
+            for (message, mark) in inputs {
+                self.native.note_input(&message, mark);
+            }
         }
         joined
     }

@@ -226,6 +226,11 @@ impl Native {
         self.named("input_withdrawn", CHUNK_FIELDS, &event)
     }
 
+    /// Notes without an event what a reader has of the input that the message answers.
+    pub fn note_input(&mut self, message: &MessageId, mark: InputMark) {
+        self.cursor.set_input(message, mark);
+    }
+
     /// The id line of an input whose data has already been encoded.
     pub fn replay_input(&mut self, message: &MessageId) -> Bytes {
         self.cursor.set_input(message, InputMark::Shown);

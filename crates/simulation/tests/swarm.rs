@@ -105,6 +105,7 @@ fn seeds_that_have_failed_once_hold() {
         5_629_946_161_200_109,
         5_774_663_485_522_697,
         7_700_000_000_014_371,
+        6_108_487_293_501_806,
     ] {
         let report = simulate(seed, None, false);
         if !report.violations.is_empty() {

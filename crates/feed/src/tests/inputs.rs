@@ -141,3 +141,35 @@ fn a_stored_answer_comes_with_its_question_once() {
         assert_eq!(summary(&text(&parts)), lacks);
     }
 }
+
+/// A gateway that leaves the message out has not shown its question, and a subscriber has it from
+/// another gateway.
+#[test]
+fn a_question_seen_elsewhere_is_not_shown_again() {
+    let x = turn("x");
+    for is_live in [false, true] {
+        let mut feed = begun(5);
+        feed.on_frame(asks("x", 1, 0), NOW);
+        let seen = last_cursor(&shown(&mut feed));
+        let mut feed = begun(5);
+        let asked = feed.asked();
+        feed.on_resync();
+        assert!(feed.poll_snapshot_request(NOW).is_some());
+        feed.on_reply(SnapshotReply { left_out: true, ..reply(EPOCH, 0, 5) }, NOW);
+        let joined = feed.join(Some(&seen), &Subscription::Thread, asked, NOW);
+        assert_eq!(joined, JoinResult::Joined(Vec::new()));
+        match is_live {
+            true => feed.on_frame(asks("x", 1, 0), NOW),
+            false => feed.on_frame(fails("x", 1, 0, 7), NOW),
+        }
+        let expected = match is_live {
+            true => vec![],
+            // It is withdrawn here as well.
+            false => vec![
+                format!("input_withdrawn {}", x.input().as_str()),
+                format!("- {}", x.answer(0).as_str()),
+            ],
+        };
+        assert_eq!(summary(&shown(&mut feed)), expected);
+    }
+}

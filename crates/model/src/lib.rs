@@ -32,6 +32,7 @@ mod status;
 mod task;
 mod task_kind;
 mod task_origin;
+mod thread_title;
 mod time;
 mod timer;
 mod token;
@@ -69,12 +70,13 @@ pub use position::{Position, PositionMark, Positions};
 pub use prices::{InvalidPrices, Price, PriceTable};
 pub use reasoning_tool::{REASONING_TOOLS, is_reasoning_tool};
 pub use status::{
-    ActiveTurn, OpenBatch, OpenBatchMessage, OpenInputs, OpenMessageStatus, QueryTarget, QueueStatus,
-    RequestInfo, WaitNotice, WaitReason, WaitingTurn,
+    ActiveTurn, BusyThread, BusyThreads, OpenBatch, OpenBatchMessage, OpenInputs, OpenMessageStatus,
+    QueryTarget, QueueStatus, RequestInfo, WaitNotice, WaitReason, WaitingTurn,
 };
 pub use task::{DelayedTask, QueuedTask, Task, TaskEdit};
 pub use task_kind::TaskKind;
 pub use task_origin::{FollowedTurn, TaskOrigin, stored_source_thread};
+pub use thread_title::{ThreadTitle, TitleSource};
 pub use time::{Seq, Timestamp};
 pub use timer::{InvalidTimerId, TimerId, TimerKind};
 pub use token::{InvalidTokenKey, TokenKey, TokenKeys, TurnToken};

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{
     AgentId, BatchType, IdRange, MessageId, MessageTimes, Metadata, OpenInput, Position, Role, Seq, TaskId,
-    ThreadId, Timestamp, TurnId, Unanswered,
+    Tenant, ThreadId, Timestamp, TurnId, Unanswered,
 };
 
 /// Subject of a status query.
@@ -19,6 +19,8 @@ pub enum QueryTarget {
     Batch(ThreadId),
     /// A thread's turns, with the inputs that are accepted and not committed.
     Inputs(ThreadId),
+    /// The threads of a tenant (`None`: the default one) in which a turn runs or waits.
+    BusyThreads(Option<Tenant>),
 }
 
 /// Status of a [`QueryTarget`], as known to the owner of its partition.
@@ -40,6 +42,30 @@ pub struct QueueStatus {
     pub open: Vec<OpenMessageStatus>,
     /// Only in the reply to [`QueryTarget::Inputs`].
     pub inputs: Option<OpenInputs>,
+    /// Only in the reply to [`QueryTarget::BusyThreads`].
+    pub busy: Option<BusyThreads>,
+}
+
+/// The threads of a tenant in which a turn runs or waits, in one partition.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BusyThreads {
+    /// In no order.
+    pub threads: Vec<BusyThread>,
+    /// True if there are more.
+    pub is_cut: bool,
+}
+
+impl BusyThreads {
+    /// The maximum number of threads in a reply.
+    pub const MAX: usize = 1_000;
+}
+
+/// A thread in which a turn runs or waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BusyThread {
+    pub thread: ThreadId,
+    /// False if inputs wait and none of them runs.
+    pub is_running: bool,
 }
 
 /// The inputs of a thread that are accepted and not committed.

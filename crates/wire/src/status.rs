@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use model::{
-    ActiveTurn, AgentId, IdRange, OpenInputs, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, Seq,
-    TaskId, ThreadId, Timestamp, TurnId, WaitReason, WaitingTurn,
+    ActiveTurn, AgentId, BusyThread, BusyThreads, IdRange, OpenInputs, OpenMessageStatus, QueryTarget,
+    QueueStatus, RequestInfo, Seq, TaskId, Tenant, ThreadId, Timestamp, TurnId, WaitReason, WaitingTurn,
 };
 
 use crate::query_envelope::{pb_query, pb_reply, read_reply};
@@ -20,6 +20,9 @@ pub fn encode_query(about: &QueryTarget) -> Bytes {
         QueryTarget::Batch(thread) | QueryTarget::Inputs(thread) => {
             Target::ThreadId(thread.as_str().to_owned())
         }
+        QueryTarget::BusyThreads(tenant) => Target::BusyThreads(pb::BusyThreadsQuery {
+            tenant: tenant.as_ref().map(Tenant::as_str).unwrap_or_default().to_owned(),
+        }),
     };
     let with_batch = matches!(about, QueryTarget::Batch(_));
     let with_inputs = matches!(about, QueryTarget::Inputs(_));
@@ -36,6 +39,12 @@ pub(crate) fn target(query: pb::StatusQuery) -> Result<QueryTarget, InvalidField
         Target::ThreadId(thread) if query.with_inputs => QueryTarget::Inputs(thread_id(&thread)?),
         Target::ThreadId(thread) => QueryTarget::Thread(thread_id(&thread)?),
         Target::TurnId(turn) => QueryTarget::Turn(turn_id(&turn)?),
+        Target::BusyThreads(pb::BusyThreadsQuery { tenant }) if tenant.is_empty() => {
+            QueryTarget::BusyThreads(None)
+        }
+        Target::BusyThreads(pb::BusyThreadsQuery { tenant }) => QueryTarget::BusyThreads(Some(
+            Tenant::parse(&tenant).map_err(|error| InvalidField::Id("tenant", error))?,
+        )),
     })
 }
 
@@ -62,6 +71,7 @@ pub fn encode_reply(epoch: u64, status: &QueueStatus) -> Bytes {
         applied_seq: status.applied_seq.0,
         open: status.open.iter().map(pb_open).collect(),
         inputs: status.inputs.as_ref().map(pb_inputs),
+        busy: status.busy.as_ref().map(pb_busy),
     };
     pb_reply(epoch, pb::query_reply::Reply::Status(status))
 }
@@ -85,6 +95,25 @@ pub fn decode_reply(payload: &Bytes) -> Result<QueueStatus, DecodeError> {
         applied_seq: Seq(status.applied_seq),
         open: status.open.into_iter().map(open).collect::<Result<_, _>>()?,
         inputs: status.inputs.map(inputs).transpose()?,
+        busy: status.busy.map(busy).transpose()?,
+    })
+}
+
+fn pb_busy(busy: &BusyThreads) -> pb::BusyThreads {
+    let thread = |busy: &BusyThread| pb::BusyThread {
+        thread_id: busy.thread.as_str().to_owned(),
+        is_running: busy.is_running,
+    };
+    pb::BusyThreads { threads: busy.threads.iter().map(thread).collect(), is_cut: busy.is_cut }
+}
+
+fn busy(busy: pb::BusyThreads) -> Result<BusyThreads, InvalidField> {
+    let thread = |busy: pb::BusyThread| {
+        Ok(BusyThread { thread: thread_id(&busy.thread_id)?, is_running: busy.is_running })
+    };
+    Ok(BusyThreads {
+        threads: busy.threads.into_iter().map(thread).collect::<Result<_, InvalidField>>()?,
+        is_cut: busy.is_cut,
     })
 }
 

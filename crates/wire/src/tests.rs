@@ -373,6 +373,22 @@ fn open_inputs_come_back_with_a_status() {
 }
 
 #[test]
+fn busy_threads_come_back_with_a_status() {
+    for tenant in [None, Some("acme")] {
+        let about = model::QueryTarget::BusyThreads(tenant.map(|name| model::Tenant::parse(name).unwrap()));
+        let query = status::encode_query(&about);
+        assert_eq!(query::decode_query(&query).unwrap(), query::Query::Status(about));
+    }
+    let thread = |name, is_running| model::BusyThread { thread: ThreadId::parse(name).unwrap(), is_running };
+    for is_cut in [false, true] {
+        let threads = vec![thread("acme~t1", true), thread("t2", false)];
+        let busy = Some(model::BusyThreads { threads, is_cut });
+        let status = model::QueueStatus { busy, ..model::QueueStatus::default() };
+        assert_eq!(status::decode_reply(&status::encode_reply(7, &status)).unwrap(), status);
+    }
+}
+
+#[test]
 fn notices_travel_among_frames() {
     for reason in model::WaitReason::ALL {
         let (thread, message) = (ThreadId::parse("acme~t1").unwrap(), MessageId::parse("m1").unwrap());

@@ -411,6 +411,7 @@ pub(crate) fn idle() -> QueueStatus {
         applied_seq: Seq(u64::MAX),
         open: Vec::new(),
         inputs: None,
+        busy: None,
     }
 }
 

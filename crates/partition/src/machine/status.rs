@@ -1,8 +1,8 @@
 //! State of queues and turns: what runs, and why something waits.
 
 use model::{
-    ActiveTurn, AgentId, OpenInputs, OpenMessageStatus, QueryTarget, QueueStatus, RequestInfo, Seq, ThreadId,
-    Timestamp, TurnId, WaitReason, WaitingTurn,
+    ActiveTurn, AgentId, BusyThread, BusyThreads, OpenInputs, OpenMessageStatus, QueryTarget, QueueStatus,
+    RequestInfo, Seq, Tenant, ThreadId, Timestamp, TurnId, WaitReason, WaitingTurn,
 };
 use scheduling::{HeadState, Readiness};
 
@@ -36,6 +36,10 @@ impl Partition {
                 self.thread_status(thread, &mut status);
                 status.inputs = Some(OpenInputs { inputs: self.open_inputs(thread), is_cut: false });
             }
+            QueryTarget::BusyThreads(tenant) => {
+                status.busy = Some(self.busy_threads(tenant.as_ref()));
+                status.reason = self.is_not_known_yet();
+            }
             QueryTarget::Turn(id) => {
                 let thread = self.table.turns.get(id).map(|turn| turn.thread.clone());
                 if let Some(thread) = thread {
@@ -52,6 +56,21 @@ impl Partition {
             }
         }
         status
+    }
+
+    fn busy_threads(&self, tenant: Option<&Tenant>) -> BusyThreads {
+        let queues = self.table.thread_queues.iter().filter(|(_, queue)| !queue.is_empty());
+        let of_tenant = queues.filter(|(thread, _)| thread.tenant().as_ref() == tenant);
+        let mut threads: Vec<BusyThread> = of_tenant
+            .take(BusyThreads::MAX + 1)
+            .map(|(thread, queue)| BusyThread {
+                thread: thread.clone(),
+                is_running: queue.active().is_some(),
+            })
+            .collect();
+        let is_cut = threads.len() > BusyThreads::MAX;
+        threads.truncate(BusyThreads::MAX);
+        BusyThreads { threads, is_cut }
     }
 
     fn thread_status(&mut self, thread: &ThreadId, status: &mut QueueStatus) {

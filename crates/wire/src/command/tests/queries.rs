@@ -50,7 +50,7 @@ proptest! {
             expected: run, received: 1, released: 0, missing: missing.clone(), gap_for_ms,
         });
         let open = open.collect();
-        let status = QueueStatus { active, waiting, reason, paused, head, applied_seq: Seq(77), open, inputs: None };
+        let status = QueueStatus { active, waiting, reason, paused, head, applied_seq: Seq(77), open, inputs: None, busy: None };
         let payload = status::encode_reply(epoch, &status);
         prop_assert_eq!(status::decode_reply(&payload).unwrap(), status);
         prop_assert_eq!(crate::query_envelope::read_reply(&payload).unwrap().0, epoch);

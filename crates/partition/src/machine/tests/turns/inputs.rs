@@ -55,6 +55,26 @@ fn an_input_is_shown_from_its_acceptance_to_its_commit() {
 }
 
 #[test]
+fn threads_of_a_tenant_are_busy_until_their_turns_have_ended() {
+    let mut script = TurnScript::new();
+    let busy = |script: &mut TurnScript, tenant: Option<&str>| {
+        let tenant = tenant.map(|name| model::Tenant::parse(name).unwrap());
+        let query = StatusQuery { token: 0, target: QueryTarget::BusyThreads(tenant) };
+        let actions = script.machine.handle(Input::Status(query), script.now);
+        let [Action::Status(reply)] = &actions[..] else { panic!("{actions:?}") };
+        reply.status.busy.clone().unwrap()
+    };
+    assert_eq!(busy(&mut script, None), model::BusyThreads::default());
+    script.open("x");
+    let threads = vec![model::BusyThread { thread: thread("t"), is_running: true }];
+    assert_eq!(busy(&mut script, None), model::BusyThreads { threads, is_cut: false });
+    assert_eq!(busy(&mut script, Some("acme")), model::BusyThreads::default(), "of another tenant");
+    script.say(0, &["hello!"]);
+    script.handle(Input::Committed(Vec::new()));
+    assert_eq!(busy(&mut script, None), model::BusyThreads::default());
+}
+
+#[test]
 fn a_failed_input_is_in_the_cut_until_it_is_committed() {
     let mut script = TurnScript::new();
     script.open("x");

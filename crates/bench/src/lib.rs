@@ -27,6 +27,7 @@ mod rounds;
 pub mod sse;
 mod table;
 pub mod tasks;
+pub mod threads;
 mod timing;
 mod unit_cost;
 mod usage;

@@ -78,6 +78,13 @@ pub(super) const FORMS: &[BenchForm] = &[
         judged: &[],
         compared: None,
     },
+    BenchForm {
+        name: "threads",
+        short: &["--threads", "200000", "--pages", "200"],
+        quick: &["--quick"],
+        judged: &[],
+        compared: None,
+    },
     BenchForm { name: "reasoning", short: &[], quick: &["--quick"], judged: &[], compared: None },
 ];
 

@@ -7,10 +7,11 @@
 /// Methods of the API.
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 /// Request headers that the server reads, and some that client libraries add.
-const REQUEST_HEADERS: [&str; 21] = [
+const REQUEST_HEADERS: [&str; 22] = [
     "authorization",
     "content-type",
     "idempotency-key",
+    "if-match",
     "last-event-id",
     "x-correlation-id",
     "x-request-id",
@@ -38,7 +39,7 @@ const REQUEST_HEADERS: [&str; 21] = [
 /// Prefix of the headers in which OpenAI's library describes itself.
 const DESCRIBING: &str = "x-stainless-";
 /// Response headers that a page may read.
-const EXPOSED: &str = "retry-after, location, www-authenticate, x-correlation-id, x-request-id, x-antiphon-turn, x-antiphon-thread, \
+const EXPOSED: &str = "retry-after, location, etag, www-authenticate, x-correlation-id, x-request-id, x-antiphon-turn, x-antiphon-thread, \
                        x-should-retry, x-vercel-ai-ui-message-stream";
 /// How long a browser may cache a preflight response, in s. It is the longest time that any browser
 /// allows.

@@ -26,7 +26,7 @@ mod writer;
 
 use std::fmt;
 
-use model::{AgentId, BusyPolicy, MessageId, Position, ThreadId};
+use model::{AgentId, BusyPolicy, MessageId, Position, ThreadId, ThreadTitle};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -53,6 +53,12 @@ pub struct ExportedThread {
     /// The client's metadata.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
+    /// A title that a client or the workflow has set. The one that the first message makes is made
+    /// again where the thread is imported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<ThreadTitle>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub archived: bool,
 }
 
 /// The kind of a stored row of a reasoning session.

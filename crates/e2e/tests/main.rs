@@ -72,6 +72,7 @@ mod stopped_calls;
 mod streams;
 mod subscribers;
 mod tasks;
+mod thread_list;
 mod timers;
 mod tool_effects;
 mod traces;

@@ -34,6 +34,7 @@ pub(crate) mod service_info;
 pub(crate) mod signing_keys;
 pub(crate) mod tasks;
 pub(crate) mod tenants;
+pub(crate) mod thread_list;
 pub(crate) mod threads;
 pub(crate) mod tickets;
 pub(crate) mod tool_incidents;

@@ -8,6 +8,7 @@ pub(crate) mod control;
 pub(crate) mod owner_query;
 pub(crate) mod publish;
 pub(crate) mod submit;
+pub(crate) mod thread_states;
 pub(crate) mod tool_incidents;
 pub(crate) mod validate;
 

@@ -17,8 +17,8 @@ use crate::api::protocols::{agui, completions, models, responses, ui_message};
 use crate::api::{
     agents, audit, batches, budgets, context, dead_letters, delayed_tasks, docs, erasures, events, exports,
     failed_turns, follow_ups, forks, heartbeats, history, imports, incidents, keys, memory, messages, notes,
-    reasoning, schedules, service_info, signing_keys, tasks, tenants, threads, tickets, tool_incidents,
-    turns, usage,
+    reasoning, schedules, service_info, signing_keys, tasks, tenants, thread_list, threads, tickets,
+    tool_incidents, turns, usage,
 };
 use crate::openapi::operation::{self, Operation, Scope};
 use crate::openapi::refusals::Refusals;
@@ -71,6 +71,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         signing_keys::operations(),
         tasks::operations(),
         tenants::operations(),
+        thread_list::operations(),
         threads::operations(),
         tickets::operations(),
         tool_incidents::operations(),

@@ -7,10 +7,12 @@
 mod agents;
 mod audit;
 mod keys;
+mod listing;
 mod messages;
 mod responses;
 mod schedules;
 mod tasks;
+mod thread_list;
 mod threads;
 mod timers;
 mod turns;
@@ -22,10 +24,14 @@ pub use agents::{
 pub use audit::AuditRow;
 pub(crate) use keys::TURN_TOKENS_OVERLAP;
 pub use keys::{KeyRow, SigningKey, key_subject};
+pub use listing::Listing;
 pub use messages::{EndContent, EndRow, EndRows};
 pub use responses::{AskedResponse, ResponseRow};
 pub use schedules::{MOST_SCHEDULES, PutOutcome, PutSchedule, ScheduleRow, StoredSchedule};
 pub use tasks::{TaskFailure, TaskRow, TaskStatus};
+pub use thread_list::{
+    ListCursor, ListedThread, MAX_LISTED_USER, PatchOutcome, ThreadFilter, ThreadListPage, ThreadPatch,
+};
 pub use threads::{NamedThread, NewThread, PositionLookup, ThreadRow};
 pub use timers::{FollowUpRow, MOST_DELAYED_TASKS, TimerStatus};
 pub use turns::{FailedTurnRow, KeyClaim, RunFailure, StoredTurnTimes, TurnState};

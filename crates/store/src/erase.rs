@@ -136,6 +136,7 @@ fn places() -> Vec<ErasedTable> {
     };
     let mut places: Vec<ErasedTable> = [
         "threads",
+        "thread_list",
         "spilled_turns",
         "failed_turns",
         "failed_messages",

@@ -141,7 +141,9 @@ impl Store {
         act: &CommandId,
         actor: &str,
     ) -> Result<Option<u64>, StoreError> {
-        let sql = "SELECT f.count FROM antiphon_fork_thread($1, $2, $3, $4, $5, $6, $7, $8) AS f (count)";
+        let sql = "SELECT f.count, antiphon_list_thread($3, $4, l.title, l.title_by, false)
+             FROM antiphon_fork_thread($1, $2, $3, $4, $5, $6, $7, $8) AS f (count)
+             LEFT JOIN thread_list AS l ON l.bucket = $1 AND l.thread_id = $2";
         let statement = sqlx::query(sql)
             .bind(bucket(thread))
             .bind(thread.as_str().to_owned())

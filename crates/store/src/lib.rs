@@ -52,10 +52,11 @@ mod unreadable_tasks;
 
 pub use api::{
     AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, AskedResponse, AuditRow,
-    COUNTED_TASKS, EndContent, EndRow, EndRows, FailedTurnRow, FollowUpRow, KeyClaim, KeyRow,
-    MOST_DELAYED_TASKS, MOST_SCHEDULES, NamedThread, NewThread, PositionLookup, PutAgent, PutOutcome,
-    PutSchedule, ResponseRow, RunFailure, ScheduleRow, SigningKey, StoredSchedule, StoredTurnTimes,
-    TaskFailure, TaskRow, TaskStatus, ThreadRow, TimerStatus, TurnState, UsageGroup, UsageSum, key_subject,
+    COUNTED_TASKS, EndContent, EndRow, EndRows, FailedTurnRow, FollowUpRow, KeyClaim, KeyRow, ListCursor,
+    ListedThread, Listing, MAX_LISTED_USER, MOST_DELAYED_TASKS, MOST_SCHEDULES, NamedThread, NewThread,
+    PatchOutcome, PositionLookup, PutAgent, PutOutcome, PutSchedule, ResponseRow, RunFailure, ScheduleRow,
+    SigningKey, StoredSchedule, StoredTurnTimes, TaskFailure, TaskRow, TaskStatus, ThreadFilter,
+    ThreadListPage, ThreadPatch, ThreadRow, TimerStatus, TurnState, UsageGroup, UsageSum, key_subject,
 };
 pub use budgets::{Budget, BudgetRow, BudgetScope, MOST_BUDGETS, OverBudget, budget_subject};
 pub use cleanup::{CleanupKind, CleanupLimit};

@@ -3,7 +3,7 @@
 
 use batches::Item;
 use batches::compaction::Compaction;
-use model::{AgentId, Bucket, BusyPolicy, CommandId, Position, ThreadId, TurnId};
+use model::{AgentId, Bucket, BusyPolicy, CommandId, Position, ThreadId, ThreadTitle, TurnId};
 use serde_json::{Value, json};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -31,6 +31,10 @@ pub struct ThreadImport {
     pub compactions: Vec<Compaction>,
     /// A pending follow-up is stored as cancelled, so that it does not fire here.
     pub follow_ups: Vec<FollowUpRow>,
+    /// Replaces a title of lower rank.
+    pub title: Option<ThreadTitle>,
+    /// Whether a new thread is archived.
+    pub archived: bool,
 }
 
 /// The request that imports, for the audit log.
@@ -120,8 +124,8 @@ fn statement(import: &ThreadImport, act: Option<&ImportAct>) -> Statement {
     let items = &import.items;
     let text = |value: &Option<Value>| value.as_ref().map(Value::to_string);
     let stored = |number: u64| i64::try_from(number).ok();
-    let sql = "SELECT * FROM antiphon_import_thread($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
-                                                    $18, $19, $20, $21, $22, $23, $24)";
+    let sql = "SELECT i.*, antiphon_list_thread($1, $2, $25, $26, $27) FROM antiphon_import_thread($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
+                                                    $18, $19, $20, $21, $22, $23, $24) AS i";
     sqlx::query(sql)
         .bind(import.thread.bucket().get() as i16)
         .bind(import.thread.as_str().to_owned())
@@ -147,6 +151,9 @@ fn statement(import: &ThreadImport, act: Option<&ImportAct>) -> Statement {
         .bind(Value::Array(import.follow_ups.iter().map(follow_up).collect()))
         .bind(act.map(|act| act.command.to_string()))
         .bind(act.map(|act| act.actor.clone()))
+        .bind(import.title.as_ref().map(|title| title.text.clone()))
+        .bind(import.title.as_ref().map(|title| title.by.name()))
+        .bind(import.archived)
 }
 
 fn outcome(row: &PgRow) -> Result<ImportOutcome, StoreError> {

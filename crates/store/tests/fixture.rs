@@ -193,6 +193,8 @@ pub(crate) async fn import_batches(
         last_number: None,
         compactions: Vec::new(),
         follow_ups: Vec::new(),
+        title: None,
+        archived: false,
     };
     let outcome = store.import_thread(&import, None).await.unwrap();
     let stored = match &outcome {

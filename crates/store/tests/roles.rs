@@ -292,6 +292,8 @@ async fn a_gateway_imports_only_into_its_tenant_and_says_who() {
             last_number: None,
             compactions: Vec::new(),
             follow_ups: Vec::new(),
+            title: None,
+            archived: false,
         }
     };
     let act = ImportAct { command: command(), actor: "ann".to_owned() };
@@ -345,6 +347,8 @@ async fn a_refused_import_writes_nothing() {
         last_number: Some(7),
         compactions,
         follow_ups: Vec::new(),
+        title: None,
+        archived: false,
     };
     let future = Position::from_stored(i64::MAX - 1);
     for (compactions, at, why) in [

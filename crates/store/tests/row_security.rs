@@ -21,8 +21,9 @@ async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
 }
 
 /// Every table with rows of tenants, and the column that determines the tenant.
-const OWNED: [(&str, &str); 28] = [
+const OWNED: [(&str, &str); 29] = [
     ("threads", "thread_id"),
+    ("thread_list", "thread_id"),
     ("messages", "thread_id"),
     ("spilled_messages", "thread_id"),
     ("failed_turns", "thread_id"),

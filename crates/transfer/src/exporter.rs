@@ -5,7 +5,7 @@
 
 use batches::export_import::{ExportCounts, ExportWriter, ExportedThread, ReasoningRow};
 use batches::{Batch, BatchState, IncompleteReason, Item};
-use model::{Position, ReasoningSessionId, ThreadId};
+use model::{Position, ReasoningSessionId, ThreadId, TitleSource};
 use store::{Store, StoreError};
 use tokio::task::JoinHandle;
 
@@ -99,7 +99,11 @@ impl<S: ExportSink> Exporter<'_, S> {
         let compactions = self.store.compactions(id).await?;
         let Some(row) = self.store.thread(id).await? else { return Ok(()) };
         let metadata = row.named.metadata.as_map().cloned().unwrap_or_default();
+        let listing = row.listing.as_ref();
+        let title = listing.and_then(|listing| listing.title.clone());
         let thread = ExportedThread {
+            title: title.filter(|title| title.by != TitleSource::Input),
+            archived: listing.is_some_and(|listing| listing.is_archived),
             thread_id: id.clone(),
             agent_id: row.named.agent.clone(),
             busy_policy: row.named.policy,

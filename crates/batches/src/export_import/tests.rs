@@ -1,3 +1,4 @@
+use model::ThreadTitle;
 use serde_json::json;
 
 use super::*;
@@ -8,7 +9,10 @@ use crate::{Batch, group};
 fn thread(id: &str) -> ExportedThread {
     let metadata = json!({"title": "T"}).as_object().cloned().unwrap();
     let busy_policy = (id == "t1").then_some(BusyPolicy::Reject);
-    ExportedThread { thread_id: ThreadId::parse(id).unwrap(), agent_id: None, busy_policy, metadata }
+    let title = (id == "t1").then(|| ThreadTitle { text: "T".to_owned(), by: model::TitleSource::Client });
+    let thread_id = ThreadId::parse(id).unwrap();
+    let archived = title.is_some();
+    ExportedThread { thread_id, agent_id: None, busy_policy, metadata, title, archived }
 }
 
 fn follow_up() -> Map<String, Value> {

@@ -21,6 +21,8 @@ fn exported(batches: &[Batch]) -> String {
         agent_id: None,
         busy_policy: None,
         metadata: Map::new(),
+        title: None,
+        archived: false,
     });
     batches.iter().for_each(|batch| text += &writer.batch(batch));
     text + &writer.trailer()

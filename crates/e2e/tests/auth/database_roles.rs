@@ -106,6 +106,9 @@ async fn a_fleet_works_under_the_shipped_roles() {
         let all = json!({"partition": "all"});
         assert_eq!(caller.ask("POST", "/v1/incidents/acknowledge", Some(&all)).await.status, status);
     }
+    let named = ok("PATCH", "/v1/threads/t1", json!({"title": "Mine", "user_id": "ann"})).await;
+    let listed = ok("GET", "/v1/threads?user_id=ann&state=idle", Value::Null).await;
+    assert_eq!((&listed["threads"][0]["title"], &named["version"]), (&json!("Mine"), &json!(1)), "{listed}");
     let tomorrow = in_seconds(&gate.fixture, 86_400.0).await;
     ok("POST", "/v1/agents/a1/tasks", json!({"task_id": "later", "content": "x", "not_before": tomorrow}))
         .await;

@@ -10,7 +10,9 @@ pub(super) fn routes() -> Vec<(&'static str, &'static str, &'static str, Option<
     let said = || Some(json!({"content": "hi"}));
     vec![
         ("POST", "/v1/threads", "threads:write", empty()),
+        ("GET", "/v1/threads", "threads:read", None),
         ("GET", "/v1/threads/t1", "threads:read", None),
+        ("PATCH", "/v1/threads/t1", "threads:write", empty()),
         ("GET", "/v1/threads/t1/events", "threads:read", None),
         ("GET", "/v1/threads/t1/history", "threads:read", None),
         ("GET", "/v1/threads/t1/export", "threads:read", None),

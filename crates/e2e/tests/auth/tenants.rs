@@ -145,6 +145,7 @@ async fn a_tenant_acts_on_nothing_of_another() {
         ("POST", format!("/v1/threads/t1/failed-turns/{turn}/retry"), None),
         ("DELETE", format!("/v1/threads/t1/failed-turns/{turn}"), None),
         ("POST", "/v1/threads/t1/compactions/undo".to_owned(), None),
+        ("PATCH", "/v1/threads/t1".to_owned(), Some(json!({"title": "theirs", "archived": true}))),
     ];
     for foreign in [gate.token(json!({"tenant": "other"})), gate.key(None, "admin", None).await] {
         for (method, path, body) in &acts {
@@ -154,6 +155,8 @@ async fn a_tenant_acts_on_nothing_of_another() {
             assert_eq!((reply.status, &reply.text), (unknown.status, &unknown.text), "{method} {path}");
             assert_eq!(reply.status, 404, "{method} {path}: {}", reply.text);
         }
+        let threads = foreign.get("/v1/threads?q=fails").await.json().unwrap();
+        assert_eq!(threads["threads"], json!([]));
         // The other tenant may have its own agent of that name.
         foreign.ask("POST", "/v1/agents/a1/resume", None).await;
         foreign.ask("POST", "/v1/agents/a1/clear-backoff", None).await;
@@ -163,6 +166,8 @@ async fn a_tenant_acts_on_nothing_of_another() {
     let task = until(&acme, "/v1/agents/a1/tasks/x", |task| task["content"] == "mine").await;
     assert_eq!(task["status"], "pending", "{task}");
     until(&acme, "/v1/threads/t1/failed-turns", has_any("failed_turns")).await;
+    let threads = acme.get("/v1/threads").await.json().unwrap();
+    assert_eq!(threads["threads"][0]["thread_id"], "t1", "{threads}");
     let compactions = acme.get("/v1/threads/t1/compactions").await.json().unwrap();
     assert_eq!(compactions["compactions"][0]["undone_at"], Value::Null, "{compactions}");
     // For its own tenant each action is done, unless an earlier one has removed its object.

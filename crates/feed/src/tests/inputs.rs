@@ -165,10 +165,9 @@ fn a_question_seen_elsewhere_is_not_shown_again() {
         let expected = match is_live {
             true => vec![],
             // It is withdrawn here as well.
-            false => vec![
-                format!("input_withdrawn {}", x.input().as_str()),
-                format!("- {}", x.answer(0).as_str()),
-            ],
+            false => {
+                vec![format!("input_withdrawn {}", x.input().as_str()), format!("- {}", x.answer(0).as_str())]
+            }
         };
         assert_eq!(summary(&shown(&mut feed)), expected);
     }

@@ -16,7 +16,7 @@ use store::{AgentRow, AgentWaiting, PutAgent};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
-use crate::api::views::{ReasonView, TurnView};
+use crate::api::views::{DEFAULT_WORKFLOW, ReasonView, TurnView};
 use crate::api::{agent_settings, views};
 use crate::app::request_context::RequestContext;
 use crate::app::state::AppState;
@@ -73,9 +73,6 @@ pub(crate) fn operations() -> Vec<Operation> {
         ),
     ]
 }
-
-/// Workflow of an agent without settings.
-const DEFAULT_WORKFLOW: &str = "default";
 
 /// The settings of an agent, as a client puts them.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -10,7 +10,7 @@ use http_server::extract::path::PathParam;
 use model::{BusyPolicy, QueryTarget, QueueStatus, ThreadId, TimerId, WaitReason};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use store::{NamedThread, NewThread};
+use store::{NamedThread, NewThread, ThreadRow};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -152,7 +152,7 @@ pub(crate) async fn create(
     }
     let status = if named == NamedThread::New { StatusCode::CREATED } else { StatusCode::OK };
     let place = [(header::LOCATION, format!("/v1/threads/{}", new.thread.name()))];
-    Ok((status, place, json_no_store(ThreadView::from(&row))).into_response())
+    Ok((status, place, shown(backend, &row).await?).into_response())
 }
 
 pub(crate) async fn get(
@@ -171,8 +171,30 @@ pub(crate) async fn get(
             known_otherwise(backend, &thread, explained.as_ref()).await?;
         }
     }
-    let shown = row.as_ref().map_or_else(|| shown_begun(&thread), ThreadView::from);
-    Ok(json_no_store(ThreadDetail::new(backend, shown, explained.as_ref())))
+    let agent = row.as_ref().and_then(|row| row.named.agent.clone()).unwrap_or_else(|| thread.agent());
+    let workflows = backend.store().workflows_of(std::slice::from_ref(&agent)).await?;
+    let workflow = workflows.get(&agent);
+    let shown = match &row {
+        Some(row) => ThreadView::new(row, workflow),
+        None => {
+            let listing = backend.store().listing(&thread).await?;
+            ThreadView::begun(&thread, listing.as_ref(), workflow)
+        }
+    };
+    let tag = [(header::ETAG, tag(shown.version))];
+    Ok((tag, json_no_store(ThreadDetail::new(backend, shown, explained.as_ref()))).into_response())
+}
+
+/// A stored thread, with its ETag.
+pub(crate) async fn shown(backend: &Backend, row: &ThreadRow) -> Result<Response, Problem> {
+    let agent = row.named.agent.clone().unwrap_or_else(|| row.named.thread.agent());
+    let workflows = backend.store().workflows_of(std::slice::from_ref(&agent)).await?;
+    let view = ThreadView::new(row, workflows.get(&agent));
+    Ok(([(header::ETAG, tag(view.version))], json_no_store(view)).into_response())
+}
+
+fn tag(version: u32) -> String {
+    format!("\"{version}\"")
 }
 
 /// For a thread unknown to the store: fails unless the thread's first turn waits or is in progress.
@@ -220,23 +242,12 @@ async fn known_otherwise(
     })
 }
 
-/// The view of a thread that no request created and that has no turn in its history.
-fn shown_begun(thread: &ThreadId) -> ThreadView {
-    ThreadView {
-        thread_id: thread.name().to_owned(),
-        agent_id: thread.name().to_owned(),
-        busy_policy: BusyPolicy::default().name(),
-        metadata: json!({}),
-        message_count: 0,
-        last_position: None,
-        created_at: None,
-    }
-}
-
-fn thread_example() -> Value {
+pub(crate) fn thread_example() -> Value {
     json!({
-        "thread_id": "hello", "agent_id": "ann", "busy_policy": "enqueue", "metadata": {}, "message_count": 2,
+        "thread_id": "hello", "title": "How is the weather?", "agent_id": "ann", "workflow": "default",
+        "busy_policy": "enqueue", "user_id": null, "metadata": {}, "archived": false, "version": 0, "message_count": 2,
         "last_position": "7524873984012345345", "created_at": "2026-11-22T11:49:44.123Z",
+        "last_activity_at": "2026-11-22T11:49:44.123Z",
     })
 }
 

@@ -8,14 +8,14 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use batches::Item;
 use model::{
-    ActiveTurn, AnswerReport, FinishReason, FollowUpHint, OpenMessageStatus, Position, RequestInfo, Role,
-    TurnId, WaitReason, WaitingTurn, is_withheld_tool,
+    ActiveTurn, AnswerReport, BusyPolicy, FinishReason, FollowUpHint, OpenMessageStatus, Position,
+    RequestInfo, Role, ThreadId, Timestamp, TurnId, WaitReason, WaitingTurn, WorkflowName, is_withheld_tool,
 };
 use protocols::native::RememberedFact;
 use protocols::{AnswerUsage, withheld};
 use serde::Serialize;
 use serde_json::{Value, json};
-use store::{KeyRow, StoredMessage, ThreadRow};
+use store::{KeyRow, Listing, StoredMessage, ThreadRow};
 use utoipa::ToSchema;
 
 use crate::backend::Backend;
@@ -30,17 +30,34 @@ mod batch;
 pub(crate) use batch::{BatchView, WholeBatch};
 pub(crate) use wire::rfc3339;
 
+/// Workflow of an agent without settings.
+pub(crate) const DEFAULT_WORKFLOW: &str = "default";
+
 /// A thread and its counters.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ThreadView {
     #[schema(value_type = schemas::ThreadIdSchema)]
     pub(crate) thread_id: String,
+    /// Set by a client or by the workflow; otherwise the beginning of the first message. Null until
+    /// a person writes.
+    #[schema(required)]
+    pub(crate) title: Option<String>,
+    /// The agent that answers.
     #[schema(value_type = schemas::AgentIdSchema)]
     pub(crate) agent_id: String,
+    /// The workflow whose services answer for the agent.
+    #[schema(value_type = schemas::WorkflowNameSchema)]
+    pub(crate) workflow: String,
     #[schema(value_type = schemas::BusyPolicySchema)]
     pub(crate) busy_policy: &'static str,
+    /// The user whose thread it is: `user_id` of the metadata.
+    #[schema(required)]
+    pub(crate) user_id: Option<String>,
     #[schema(value_type = Object)]
     pub(crate) metadata: Value,
+    pub(crate) archived: bool,
+    /// Rises by one with each `PATCH`.
+    pub(crate) version: u32,
     /// Number of messages, without those that the system generated.
     #[schema(minimum = 0)]
     pub(crate) message_count: i64,
@@ -48,22 +65,58 @@ pub(crate) struct ThreadView {
     pub(crate) last_position: Option<Position>,
     #[schema(value_type = Option<schemas::TimestampSchema>, required)]
     pub(crate) created_at: Option<String>,
+    /// When a message was last sent or answered; outside of lists, at most a minute too early.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    pub(crate) last_activity_at: Option<String>,
 }
 
-/// The view for clients of the thread's tenant.
-impl From<&ThreadRow> for ThreadView {
-    fn from(row: &ThreadRow) -> Self {
-        let named = &row.named;
+impl ThreadView {
+    /// The view for clients of the thread's tenant. `workflow`: that of the agent's settings.
+    pub(crate) fn new(row: &ThreadRow, workflow: Option<&WorkflowName>) -> Self {
+        let (named, listing) = (&row.named, row.listing.as_ref());
         Self {
             thread_id: named.thread.name().to_owned(),
+            title: listing.and_then(|listing| listing.title.as_ref()).map(|title| title.text.clone()),
             agent_id: named.agent.clone().unwrap_or_else(|| named.thread.agent()).name().to_owned(),
+            workflow: workflow.map_or(DEFAULT_WORKFLOW, WorkflowName::as_str).to_owned(),
             busy_policy: named.policy.unwrap_or_default().name(),
+            user_id: named.metadata.get("user_id").and_then(Value::as_str).map(str::to_owned),
             metadata: named.metadata.to_value(),
+            archived: listing.is_some_and(|listing| listing.is_archived),
+            version: listing.map_or(0, |listing| listing.version),
             message_count: (row.messages - row.hidden).max(0),
             last_position: row.head,
             created_at: rfc3339(row.created_at),
+            last_activity_at: listing.and_then(last_activity),
         }
     }
+
+    /// The view of a thread that no request created and that has no turn in its history.
+    pub(crate) fn begun(
+        thread: &ThreadId,
+        listing: Option<&Listing>,
+        workflow: Option<&WorkflowName>,
+    ) -> Self {
+        Self {
+            thread_id: thread.name().to_owned(),
+            title: listing.and_then(|listing| listing.title.as_ref()).map(|title| title.text.clone()),
+            agent_id: thread.name().to_owned(),
+            workflow: workflow.map_or(DEFAULT_WORKFLOW, WorkflowName::as_str).to_owned(),
+            busy_policy: BusyPolicy::default().name(),
+            user_id: None,
+            metadata: json!({}),
+            archived: false,
+            version: 0,
+            message_count: 0,
+            last_position: None,
+            created_at: None,
+            last_activity_at: listing.and_then(last_activity),
+        }
+    }
+}
+
+fn last_activity(listing: &Listing) -> Option<String> {
+    rfc3339(Timestamp(listing.active_us / 1_000))
 }
 
 /// A message of a history.

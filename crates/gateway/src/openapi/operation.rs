@@ -235,7 +235,7 @@ impl Operation {
         self.schema::<T>();
     }
 
-    fn header(mut self, name: &str, description: &str, schema: &Value) -> Self {
+    pub(crate) fn header(mut self, name: &str, description: &str, schema: &Value) -> Self {
         self.parameters
             .push(json!({ "name": name, "in": "header", "description": description, "schema": schema }));
         self

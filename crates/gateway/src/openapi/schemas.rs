@@ -17,6 +17,7 @@ use utoipa::openapi::schema::{ObjectBuilder, SchemaFormat, SchemaType, Type};
 
 use crate::commands::control;
 use crate::commands::owner_query::OwnerStatus;
+use crate::commands::thread_states::ThreadState;
 
 pub(crate) use protocols::schemas::{
     AgentIdSchema, BatchTypeSchema, MessageIdSchema, PositionSchema, ResponseIdSchema, RoleSchema,
@@ -91,6 +92,11 @@ schema! {
     /// The id of an agent, or with `+` and a kind of work the queue of that agent's background
     /// tasks.
     QueueIdSchema as "QueueName", text("^[A-Za-z0-9_-]{1,128}([+](work_request|memory|compaction))?$", MAX_ID_LEN + 16, "ann")
+}
+
+schema! {
+    /// What a thread is doing. `failed`: its last turn failed, and nothing has happened since.
+    ThreadStateSchema as "ThreadStateText", one_of(ThreadState::ALL.map(ThreadState::name))
 }
 
 schema! {

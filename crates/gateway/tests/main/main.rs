@@ -16,6 +16,7 @@ mod sending;
 mod stopping;
 mod streams;
 mod tasks;
+mod thread_list;
 mod timers;
 mod turns;
 mod usage;

@@ -29,9 +29,12 @@ async fn threads_are_named_once() {
     let created = post(gateway, "/v1/threads", &body).await;
     assert_eq!((created.status, created.header("location")), (201, Some("/v1/threads/t1")));
     let mut shown = created.json();
-    assert!(shown["created_at"].as_str().unwrap().ends_with('Z'));
-    shown.as_object_mut().unwrap().remove("created_at");
-    let expected = json!({"thread_id": "t1", "agent_id": "otto", "busy_policy": "reject", "metadata": {"a": 1},
+    for time in ["created_at", "last_activity_at"] {
+        assert!(shown[time].as_str().unwrap().ends_with('Z'));
+        shown.as_object_mut().unwrap().remove(time);
+    }
+    let expected = json!({"thread_id": "t1", "title": null, "agent_id": "otto", "workflow": "default",
+        "busy_policy": "reject", "user_id": null, "metadata": {"a": 1}, "archived": false, "version": 0,
         "message_count": 0, "last_position": null});
     assert_eq!(shown, expected);
     assert_eq!(post(gateway, "/v1/threads", &body).await.status, 200, "the same again");
@@ -117,8 +120,9 @@ async fn an_implicit_thread_is_known_by_its_first_turn() {
     assert_eq!(begun["active_turn"]["turn_id"], turn("a").as_str());
     assert!(begun["active_turn"]["waiting"]["until"].is_string(), "its deadline is known");
     begun.as_object_mut().unwrap().remove("active_turn");
-    let expected = json!({"thread_id": "t1", "agent_id": "t1", "busy_policy": "enqueue", "metadata": {},
-        "message_count": 0, "last_position": null, "created_at": null, "owner_status": "available", "waiting_turns": [], "pending": [], "open_messages": []});
+    let expected = json!({"thread_id": "t1", "title": null, "agent_id": "t1", "workflow": "default",
+        "busy_policy": "enqueue", "user_id": null, "metadata": {}, "archived": false, "version": 0,
+        "message_count": 0, "last_position": null, "created_at": null, "last_activity_at": null, "owner_status": "available", "waiting_turns": [], "pending": [], "open_messages": []});
     assert_eq!(begun, expected);
     // The thread has only a message without a turn, which waits for a chunk.
     let open = OpenMessageStatus {

@@ -118,6 +118,7 @@ error_codes! {
         "an id contains a character that ids do not have, or is too long";
     InvalidIdempotencyKey => "invalid_idempotency_key", BAD_REQUEST, NEVER,
         "Idempotency-Key is not 1 to 255 visible characters";
+    InvalidIfMatch => "invalid_if_match", BAD_REQUEST, NEVER, "If-Match is not the ETag of this resource";
     InvalidImport => "invalid_import", BAD_REQUEST, NEVER, "a line of the import is refused";
     InvalidJson => "invalid_json", BAD_REQUEST, NEVER, "the body is not JSON";
     InvalidKey => "invalid_key", BAD_REQUEST, NEVER, "a field of the key is out of its range";
@@ -136,6 +137,7 @@ error_codes! {
     InvalidSettings => "invalid_settings", BAD_REQUEST, NEVER, "a setting is unknown or has an invalid value";
     InvalidSnooze => "invalid_snooze", BAD_REQUEST, NEVER, "this is not a time that a follow-up can wait for";
     InvalidTicket => "invalid_ticket", BAD_REQUEST, NEVER, "the lifetime of the ticket is out of its range";
+    InvalidTitle => "invalid_title", BAD_REQUEST, NEVER, "this is not a title";
     InvalidTokens => "invalid_tokens", BAD_REQUEST, NEVER, "the number of tokens is out of its range";
     InvalidValue => "invalid_value", BAD_REQUEST, NEVER, "a field has another type or value";
     KeyNotRotatable => "key_not_rotatable", CONFLICT, NEVER,
@@ -177,6 +179,8 @@ error_codes! {
         "the tenant was erased; an operator can reopen its name";
     ThreadBusy => "thread_busy", CONFLICT, after(1),
         "a turn of the thread is running, and the busy policy is `reject`";
+    ThreadChanged => "thread_changed", PRECONDITION_FAILED, NEVER,
+        "the thread has another version than If-Match names";
     ThreadErased => "thread_erased", GONE, NEVER, "the thread was erased";
     ThreadExists => "thread_exists", CONFLICT, NEVER, "there is another thread of that id";
     TooManyBudgets => "too_many_budgets", CONFLICT, NEVER, "the tenant has the maximum number of budgets";

@@ -25,6 +25,22 @@ pub fn correlation_id(headers: &HeaderMap) -> Result<Option<Box<str>>, Problem> 
     Ok(id.map(Into::into))
 }
 
+/// The header with the ETag that a resource must have.
+pub const IF_MATCH: &str = "If-Match";
+
+/// The version that the resource must have, from its ETag; `None` for any.
+pub fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let (code, name) = (ErrorCode::InvalidIfMatch, "if-match");
+    let tag = one_of(headers, name, code, IF_MATCH, MAX_HEADER_LEN)?.filter(|tag| tag != "*");
+    let version = |tag: String| {
+        let digits = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
+        let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+        let detail = "If-Match must be the ETag of this resource, such as \"3\"";
+        digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| Problem::new(code, detail))
+    };
+    tag.map(version).transpose()
+}
+
 fn one_of(
     headers: &HeaderMap,
     name: &str,

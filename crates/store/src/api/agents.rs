@@ -1,5 +1,7 @@
 //! Agents: their settings and the state of their queues.
 
+use std::collections::HashMap;
+
 use model::{AgentId, Bucket, CommandId, Position, TaskId, Timestamp, WorkflowName};
 use serde_json::{Map, Value};
 use sqlx::Row;
@@ -109,6 +111,26 @@ impl Store {
     /// own id, and no thread that it answers in.
     pub async fn agent(&self, agent: &AgentId) -> Result<Option<AgentRow>, StoreError> {
         Ok(self.agent_rows(vec![agent.to_string()]).await?.pop())
+    }
+
+    /// The workflows of agents, by their settings. Agents without settings are left out.
+    pub async fn workflows_of(
+        &self,
+        agents: &[AgentId],
+    ) -> Result<HashMap<AgentId, WorkflowName>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT s.agent_id, s.workflow
+             FROM unnest($1::smallint[], $2::text[]) AS k (bucket, id)
+             JOIN agent_settings AS s ON s.bucket = k.bucket AND s.agent_id = k.id",
+        )
+        .bind(agents.iter().map(agent_bucket).collect::<Vec<_>>())
+        .bind(agents.iter().map(AgentId::to_string).collect::<Vec<_>>());
+        let rows = self.rows(statement).await?;
+        let workflow = |row: &PgRow| {
+            let agent = parse_column(row, "agent_id", AgentId::parse)?;
+            Ok((agent, parse_column(row, "workflow", WorkflowName::parse)?))
+        };
+        rows.iter().map(workflow).collect()
     }
 
     /// Reads the values that decide whether an agent accepts an input now. An unknown agent has no

@@ -4,6 +4,7 @@ use model::{AgentId, BusyPolicy, Metadata, Position, ThreadId, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use super::listing::{Listing, listing};
 use super::{json, thread_bucket, timestamp};
 use crate::error::StoreError;
 use crate::row::{metadata, parse_column};
@@ -33,6 +34,8 @@ pub struct ThreadRow {
     pub head: Option<Position>,
     /// When it was first written (database clock).
     pub created_at: Timestamp,
+    /// `None`: the thread is not listed yet.
+    pub listing: Option<Listing>,
 }
 
 /// Where a position lies in a thread.
@@ -75,6 +78,11 @@ impl Store {
                  SELECT $1, $2, $3, $4, $5 WHERE NOT EXISTS (SELECT FROM mark WHERE erasing IS NOT NULL)
                  ON CONFLICT DO NOTHING RETURNING true
              )
+             , listed AS (
+                 INSERT INTO thread_list (bucket, thread_id, tenant, active_at, agent_id, user_id)
+                 SELECT $1, $2, antiphon_tenant_of($2), clock_timestamp(), $3, antiphon_listed_user($5) FROM made
+                 ON CONFLICT (bucket, thread_id) DO UPDATE SET agent_id = excluded.agent_id, user_id = excluded.user_id
+             )
              SELECT EXISTS (SELECT FROM mark WHERE erasing IS NOT NULL) AS is_going, EXISTS (SELECT FROM made) AS is_new",
         )
         .bind(thread_bucket(&new.thread))
@@ -93,9 +101,12 @@ impl Store {
 
     pub async fn thread(&self, thread: &ThreadId) -> Result<Option<ThreadRow>, StoreError> {
         let statement = sqlx::query(
-            "SELECT thread_id, agent_id, busy_policy, metadata, message_count, hidden_count, last_number, head_position,
-                    (extract(epoch FROM created_at) * 1000)::bigint AS created_ms
-             FROM threads WHERE bucket = $1 AND thread_id = $2",
+            "SELECT t.thread_id, t.agent_id, t.busy_policy, t.metadata, t.message_count, t.hidden_count, t.last_number,
+                    t.head_position, (extract(epoch FROM t.created_at) * 1000)::bigint AS created_ms,
+                    l.title, l.title_by, l.is_archived, l.version, (extract(epoch FROM l.active_at) * 1000000)::bigint AS active_us
+             FROM threads AS t
+             LEFT JOIN thread_list AS l ON l.bucket = t.bucket AND l.thread_id = t.thread_id
+             WHERE t.bucket = $1 AND t.thread_id = $2",
         )
         .bind(thread_bucket(thread))
         .bind(thread.as_str());
@@ -155,7 +166,7 @@ impl Store {
     }
 }
 
-fn thread_row(row: &PgRow) -> Result<ThreadRow, StoreError> {
+pub(super) fn thread_row(row: &PgRow) -> Result<ThreadRow, StoreError> {
     let agent = row.try_get::<Option<&str>, _>("agent_id")?;
     let policy = row.try_get::<Option<&str>, _>("busy_policy")?;
     let named = NewThread {
@@ -171,5 +182,6 @@ fn thread_row(row: &PgRow) -> Result<ThreadRow, StoreError> {
         last_number: row.try_get::<i64, _>("last_number")?.unsigned_abs(),
         head: row.try_get::<Option<i64>, _>("head_position")?.map(Position::from_stored),
         created_at: timestamp(row, "created_ms")?,
+        listing: row.try_get::<Option<i64>, _>("active_us")?.map(|_| listing(row)).transpose()?,
     })
 }

@@ -18,6 +18,50 @@
         last_number = t.last_number + excluded.last_number
     RETURNING bucket, thread_id, last_number
 )
+, listed AS (
+    -- Row of the list of threads: for a new thread, for one whose last activity was a minute
+    -- before, and for a new title. All other threads cost one look-up and no write.
+    INSERT INTO thread_list AS l (bucket, thread_id, tenant, active_at, title, title_by, agent_id, user_id)
+    SELECT f.bucket, f.thread_id, antiphon_tenant_of(f.thread_id), f.active_at,
+           coalesce(f.title, antiphon_title(f.question)),
+           CASE WHEN f.title IS NOT NULL THEN 'workflow' WHEN antiphon_title(f.question) IS NOT NULL THEN 'input' END,
+           t.agent_id, antiphon_listed_user(t.metadata)
+    FROM (
+        SELECT bucket, thread_id,
+               -- The times come from another machine, whose clock may be ahead.
+               least(to_timestamp(0) + max(created_ms) * interval '1 millisecond', clock_timestamp()) AS active_at,
+               (array_agg(left(content, 480) ORDER BY position)
+                FILTER (WHERE role = 'user' AND CASE WHEN metadata LIKE '%"synthetic"%'
+                                                     THEN metadata::jsonb -> 'synthetic' IS DISTINCT FROM 'true' ELSE true END))[1]
+               AS question,
+               (array_agg(antiphon_workflow_title(metadata::jsonb) ORDER BY position DESC)
+                FILTER (WHERE role = 'assistant' AND metadata LIKE '%"thread_title"%'))[1] AS title
+        FROM fresh
+        -- Threads of background queues are shown to no one.
+        WHERE strpos(thread_id, '+') = 0
+        GROUP BY bucket, thread_id
+    ) AS f
+    LEFT JOIN LATERAL (
+        SELECT k.active_at, k.title, k.title_by FROM thread_list AS k
+        WHERE k.bucket = f.bucket AND k.thread_id = f.thread_id
+        OFFSET 0
+    ) AS k ON true
+    LEFT JOIN LATERAL (
+        SELECT t.agent_id, t.metadata FROM threads AS t
+        WHERE k.active_at IS NULL AND t.bucket = f.bucket AND t.thread_id = f.thread_id
+        OFFSET 0
+    ) AS t ON true
+    WHERE k.active_at IS NULL OR k.active_at < f.active_at - interval '1 minute'
+       OR (k.title IS NULL AND f.question IS NOT NULL)
+       OR (f.title IS DISTINCT FROM k.title AND f.title IS NOT NULL AND k.title_by IS DISTINCT FROM 'client')
+    ON CONFLICT (bucket, thread_id) DO UPDATE
+    SET active_at = greatest(l.active_at, excluded.active_at),
+        title = CASE WHEN antiphon_title_rank(excluded.title_by) > antiphon_title_rank(l.title_by)
+                          OR (excluded.title_by = 'workflow' AND l.title_by = 'workflow')
+                     THEN excluded.title ELSE l.title END,
+        title_by = CASE WHEN antiphon_title_rank(excluded.title_by) > antiphon_title_rank(l.title_by)
+                        THEN excluded.title_by ELSE l.title_by END
+)
 , placed AS (
     SELECT u.*, lag(u.position) OVER w AS before,
            -- The thread's last number minus the count of messages that follow this one.

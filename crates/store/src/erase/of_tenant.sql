@@ -2,6 +2,7 @@
 -- completely, which is acceptable because it is rare.
 SELECT DISTINCT thread_id FROM (
     SELECT thread_id FROM threads
+    UNION ALL SELECT thread_id FROM thread_list
     UNION ALL SELECT thread_id FROM spilled_turns
     UNION ALL SELECT thread_id FROM failed_turns
     UNION ALL SELECT thread_id FROM failed_messages

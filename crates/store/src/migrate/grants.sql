@@ -8,6 +8,7 @@ DECLARE
     -- Tables that gateways write. They can read all other tables, within a tenant.
     written CONSTANT text[][] := ARRAY[
         ['threads', 'INSERT, UPDATE'],
+        ['thread_list', 'INSERT, UPDATE'],
         ['erased_threads', 'UPDATE'],
         ['erasures', 'INSERT'],
         ['idempotency_keys', 'INSERT, UPDATE'],

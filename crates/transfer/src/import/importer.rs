@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use batches::export_import::{Cursor, ExportedThread, Record};
 use batches::{Compaction, Item};
-use model::{Metadata, Position, ThreadId};
+use model::{Metadata, Position, ThreadId, ThreadTitle};
 use store::{ImportAct, ImportOutcome, NewThread, Store, StoreError, ThreadImport};
 use tokio::task::JoinHandle;
 
@@ -64,6 +64,8 @@ struct Gathered {
     last_number: Option<u64>,
     compactions: Vec<(Compaction, u64)>,
     follow_ups: Vec<store::FollowUpRow>,
+    title: Option<ThreadTitle>,
+    archived: bool,
     bytes: u64,
     cursor: Option<Cursor>,
 }
@@ -190,10 +192,17 @@ impl Importer {
         thread: ExportedThread,
         line: u64,
     ) -> Result<(), ReadEnd<R::Error>> {
-        let ExportedThread { thread_id, agent_id, busy_policy, metadata } = thread;
+        let ExportedThread { thread_id, agent_id, busy_policy, metadata, title, archived } = thread;
         self.next_thread(reports, &thread_id).await.map_err(ReadEnd::Other)?;
         let metadata = Metadata::new(metadata)
             .map_err(|error| ImportFault::new(line, format!("thread {thread_id}: {error}")))?;
+        if title.as_ref().is_some_and(|title| !ThreadTitle::is_valid(&title.text)) {
+            let fault = format!(
+                "thread {thread_id}: its title is no line of 1 to {} characters",
+                ThreadTitle::MAX_LEN
+            );
+            return Err(ImportFault::new(line, fault).into());
+        }
         let agent_tenant = agent_id.as_ref().map(model::AgentId::tenant);
         let tenants = [Some(thread_id.tenant()), agent_tenant].into_iter().flatten();
         let foreign =
@@ -204,6 +213,7 @@ impl Importer {
         if let Some(open) = &mut self.open {
             let named = NewThread { thread: thread_id, agent: agent_id, policy: busy_policy, metadata };
             open.gathered.named = Some((named, line));
+            (open.gathered.title, open.gathered.archived) = (title, archived);
         }
         Ok(())
     }
@@ -409,6 +419,8 @@ impl Importer {
             last_number: gathered.last_number,
             compactions: gathered.compactions.into_iter().map(|(compaction, _)| compaction).collect(),
             follow_ups: gathered.follow_ups,
+            title: gathered.title,
+            archived: gathered.archived,
         };
         // In the scope of the thread's tenant writes are refused once the tenant is erased.
         let (store, act) = (self.store.for_tenant(open.id.tenant()), self.act.clone());

@@ -6,7 +6,7 @@ use std::io::Read;
 use batches::Item;
 use batches::export_import::{Cursor, ExportedThread};
 use batches::foreign::{self, ForeignFormat, ForeignThread, Strictness};
-use model::{TENANT_MARK, ThreadId, Timestamp};
+use model::{TENANT_MARK, ThreadId, ThreadTitle, Timestamp, TitleSource};
 use serde_json::{Map, Value, json};
 use store::Store;
 use transfer::{ImportOptions, Importer, erasure};
@@ -120,7 +120,17 @@ impl ImportRun {
             return Ok(());
         }
         not_erased(store, id).await?;
-        let thread = ExportedThread { thread_id: id.clone(), agent_id: None, busy_policy: None, metadata };
+        let title =
+            metadata.get("title").and_then(Value::as_str).filter(|title| ThreadTitle::is_valid(title));
+        let title = title.map(|title| ThreadTitle { text: title.to_owned(), by: TitleSource::Client });
+        let thread = ExportedThread {
+            thread_id: id.clone(),
+            agent_id: None,
+            busy_policy: None,
+            metadata,
+            title,
+            archived: false,
+        };
         importer.begin_thread(self, thread).await?;
         for batch in batches::group(numbered.items) {
             let cursor = Cursor { thread: id.clone(), batch: batch.id(), line: 0 };

@@ -96,6 +96,8 @@ pub(crate) async fn write(
         last_number: None,
         compactions: Vec::new(),
         follow_ups: Vec::new(),
+        title: None,
+        archived: false,
     };
     let act = ImportAct { command: control::new_id()?, actor };
     match backend.store().import_thread(&import, Some(&act)).await? {

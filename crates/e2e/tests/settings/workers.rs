@@ -146,9 +146,11 @@ async fn messages_wait_while_open_ones_fill_the_buffer() {
             fixture.metric("antiphon_worker_deferred_chunks_total").await > 0.0
         })
         .await;
-    // By default all 1.8 MB would be buffered.
+    // By default all 1.8 MB would be buffered. Each partition may add one chunk to what fills the
+    // room, if it saw room at the same time as the others.
+    let most = f64::from(1 << 20) + 60_000.0 * f64::from(PARTITIONS);
     let buffered = fixture.metric("antiphon_worker_buffered_bytes").await;
-    assert!(buffered < 1_200_000.0, "{buffered} bytes are buffered");
+    assert!(buffered <= most, "{buffered} bytes are buffered");
 }
 
 /// Two threads of one partition.

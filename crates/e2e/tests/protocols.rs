@@ -1,6 +1,9 @@
 //! The protocols of other clients on a real fleet, where it matters which answer a client resumes.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 use testkit::{WAIT_TIMEOUT, http, sse::Parser};
@@ -135,6 +138,47 @@ async fn a_response_ends_whatever_starting_after_a_client_names() {
         assert_eq!(refused.status, 400, "{wrong:?}: {}", refused.text);
         assert_eq!(error["type"], "invalid_request_error", "{wrong:?}: {}", refused.text);
     }
+}
+
+/// The input is there while the response is in progress, once it has ended, and if it has failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_has_its_input_from_the_beginning() {
+    let fixture = Fixture::with(alone).await;
+    let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
+    let texts = ["How are you?", "And tomorrow?"];
+    for (number, text) in texts.iter().enumerate() {
+        let body = json!({"model": "talk", "input": text, "conversation": "talk", "background": true});
+        let response = api.call("POST", "/v1/responses", Some(&body)).await.unwrap();
+        let path = format!("/v1/responses/{}/input_items", response["id"].as_str().unwrap());
+        let pending = http::get_json(api.0, &path).await.unwrap();
+        let item = &pending["data"][0];
+        assert_eq!(item["content"], json!([{"type": "input_text", "text": text}]), "{pending}");
+        assert_eq!((&item["role"], &item["type"]), (&json!("user"), &json!("message")));
+        assert_eq!((&pending["first_id"], &pending["has_more"]), (&item["id"], &json!(false)));
+        let mut asked = workflow.next(SOON).await.unwrap();
+        match number {
+            0 => asked.finish("Fine.").await.unwrap(),
+            _ => asked.fail("no idea", json!({"retryable": false})).await.unwrap(),
+        }
+        asked.ack().await.unwrap();
+        let began = Instant::now();
+        while http::get_json(api.0, path.trim_end_matches("/input_items")).await.unwrap()["status"]
+            == "in_progress"
+        {
+            assert!(began.elapsed() < SOON, "the response does not end");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(http::get_json(api.0, &path).await.unwrap(), pending, "{text}");
+        let after = format!("{path}?after={}&order=asc&limit=1", item["id"].as_str().unwrap());
+        let none =
+            json!({"object": "list", "data": [], "first_id": null, "last_id": null, "has_more": false});
+        assert_eq!(http::get_json(api.0, &after).await.unwrap(), none);
+        for wrong in ["limit=0", "limit=101", "order=up"] {
+            assert_eq!(http::get(api.0, &format!("{path}?{wrong}")).await.unwrap().status, 400, "{wrong}");
+        }
+    }
+    let unknown = http::get(api.0, "/v1/responses/resp_u0000-x-a/input_items").await.unwrap();
+    assert_eq!(unknown.status, 404, "{}", unknown.text);
 }
 
 /// The text of an answer in a page.

@@ -25,6 +25,7 @@ const WITHOUT_COMMAND: &[&str] = &[
     "listModels",
     "showModel",
     "createResponse",
+    "listInputItems",
     "showResponse",
     "cancelResponse",
     "runAgent",

@@ -110,6 +110,7 @@ pub(super) fn routes() -> Vec<(&'static str, &'static str, &'static str, Option<
         ("GET", "/v1/models/a1", "agents:read", None),
         ("POST", "/v1/responses", "threads:write", empty()),
         ("GET", "/v1/responses/resp_x", "threads:read", None),
+        ("GET", "/v1/responses/resp_x/input_items", "threads:read", None),
         ("POST", "/v1/responses/resp_x/cancel", "threads:write", empty()),
         ("POST", "/agui", "threads:write", empty()),
         ("POST", "/agui/connect", "threads:read", empty()),

@@ -54,6 +54,8 @@ async fn tenants_do_not_know_of_each_other() {
     assert!(!found.text.contains("acme~"), "{}", found.text);
     for foreign in [&other, &default] {
         assert_eq!(foreign.get(&format!("/v1/responses/{response}")).await.status, 404);
+        let input = foreign.get(&format!("/v1/responses/{response}/input_items")).await;
+        assert_eq!(input.status, 404);
         let cancel = foreign.ask("POST", &format!("/v1/responses/{response}/cancel"), None).await;
         assert_eq!(cancel.status, 404, "{}", cancel.text);
         assert_eq!(foreign.ask("DELETE", &format!("/v1/keys/{key}"), None).await.status, 404);

@@ -194,6 +194,26 @@ impl Store {
         rows.first().map(|row| parse_column(row, "thread_id", ThreadId::parse)).transpose()
     }
 
+    /// The text of a turn's input, whether the turn is done or has failed; `None`: neither is stored.
+    pub async fn input_of_turn(
+        &self,
+        thread: &ThreadId,
+        turn: &TurnId,
+    ) -> Result<Option<String>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT content FROM messages WHERE bucket = $1 AND message_id = $3 AND thread_id = $2
+             UNION ALL
+             SELECT content FROM failed_turns WHERE bucket = $1 AND thread_id = $2 AND turn_id = $4
+             LIMIT 1",
+        )
+        .bind(thread_bucket(thread))
+        .bind(thread.as_str().to_owned())
+        .bind(turn.input().to_string())
+        .bind(turn.to_string());
+        let rows = self.rows(statement).await?;
+        rows.first().map_or(Ok(None), |row| Ok(row.try_get("content")?))
+    }
+
     /// Lists at most `limit` failed turns of the thread with ids after `after`, ordered by id;
     /// `None` when there is no such thread.
     pub async fn failed_turns(

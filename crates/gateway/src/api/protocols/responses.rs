@@ -16,16 +16,18 @@ use protocols::responses::{
     Follows, ResponseObject, ResponseOptions, ResponseRequest, Resume, error_body, message_of,
 };
 use protocols::{RequestBody, Responses};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{AskedResponse, NamedThread, NewThread};
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+use crate::api::pending_inputs::PendingInputs;
 use crate::api::protocols::{
     ProtocolRequest, Repeats, TurnAnswer, answered, collect_answer, enter, json, new_thread, posted, resolve,
     resume_answer, stream,
 };
+use crate::api::respond::json_no_store;
 use crate::api::turns;
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
@@ -68,6 +70,20 @@ pub(crate) fn operations() -> Vec<Operation> {
             ErrorCode::UnknownTurn,
             ErrorCode::PartitionUnavailable,
             ErrorCode::StreamAborted,
+        ]),
+        Operation::get(
+            "/v1/responses/{response_id}/input_items",
+            "listInputItems",
+            "List the input of a response",
+            input_items,
+        )
+        .scope(Scope::ReadThreads)
+        .query::<InputItemsQuery>()
+        .response::<InputItems>(200, "The input", input_items_example())
+        .errors(&[
+            ErrorCode::UnknownResponse,
+            ErrorCode::UnknownTurn,
+            ErrorCode::PartitionUnavailable,
         ]),
         Operation::post(
             "/v1/responses/{response_id}/cancel",
@@ -286,6 +302,106 @@ pub(crate) async fn cancel(
         }
     };
     answered(outcome.await, error_body)
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+pub(crate) struct InputItemsQuery {
+    /// The id of an item, behind which the list begins.
+    #[param(max_length = 300)]
+    after: Option<String>,
+    /// A response has one item, so `limit` and `order` change nothing.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+    /// `asc` or `desc`.
+    #[param(pattern = "^(asc|desc)$")]
+    order: Option<String>,
+}
+
+/// The input of a response: the message that it answers.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct InputItems {
+    /// `list`.
+    object: &'static str,
+    data: Vec<InputItem>,
+    #[schema(required)]
+    first_id: Option<String>,
+    #[schema(required)]
+    last_id: Option<String>,
+    has_more: bool,
+}
+
+/// A message of a person.
+#[derive(Serialize, ToSchema)]
+struct InputItem {
+    id: String,
+    /// `message`.
+    r#type: &'static str,
+    /// `completed`.
+    status: &'static str,
+    /// `user`.
+    role: &'static str,
+    content: [InputTextPart; 1],
+}
+
+/// The text of a message.
+#[derive(Serialize, ToSchema)]
+struct InputTextPart {
+    /// `input_text`.
+    r#type: &'static str,
+    text: String,
+}
+
+pub(crate) async fn input_items(
+    ctx: RequestContext,
+    PathParam(response): PathParam<String>,
+    QueryParams(query): QueryParams<InputItemsQuery>,
+) -> Response {
+    answered(items_of(&ctx, &response, query).await, error_body)
+}
+
+async fn items_of(ctx: &RequestContext, response: &str, query: InputItemsQuery) -> Result<Response, Problem> {
+    let invalid = |detail: &str| Problem::new(ErrorCode::InvalidQuery, detail);
+    if query.limit.is_some_and(|limit| !(1..=100).contains(&limit)) {
+        return Err(invalid("limit must be from 1 to 100"));
+    }
+    if query.order.is_some_and(|order| order != "asc" && order != "desc") {
+        return Err(invalid("order must be asc or desc"));
+    }
+    let backend = ctx.backend()?;
+    let (turn, message) = named(response)?;
+    let thread = thread_of(ctx, &turn, &message).await?;
+    let text = match backend.store().input_of_turn(&thread, &turn).await? {
+        Some(text) => text,
+        None => {
+            let pending = PendingInputs::read(backend, &thread).await;
+            let open =
+                pending.inputs().find(|input| input.turn == turn).map(|input| input.content.to_string());
+            // The turn may have ended in the meantime.
+            let stored =
+                if open.is_some() { open } else { backend.store().input_of_turn(&thread, &turn).await? };
+            stored.ok_or_else(|| {
+                let detail = "the turn has not ended, and no worker that knows its input answers";
+                Problem::new(ErrorCode::PartitionUnavailable, detail)
+            })?
+        }
+    };
+    let id = format!("msg_{}", turn.input());
+    let part = InputTextPart { r#type: "input_text", text };
+    let item =
+        InputItem { id: id.clone(), r#type: "message", status: "completed", role: "user", content: [part] };
+    let data: Vec<InputItem> = if query.after.as_ref() == Some(&id) { vec![] } else { vec![item] };
+    let id = data.first().map(|item| item.id.clone());
+    Ok(json_no_store(InputItems { object: "list", data, first_id: id.clone(), last_id: id, has_more: false }))
+}
+
+fn input_items_example() -> Value {
+    json!({
+        "object": "list", "first_id": "msg_u01f3-0198c4d2e5f5-q", "last_id": "msg_u01f3-0198c4d2e5f5-q", "has_more": false,
+        "data": [{
+            "id": "msg_u01f3-0198c4d2e5f5-q", "type": "message", "status": "completed", "role": "user",
+            "content": [{ "type": "input_text", "text": "How is the weather?" }],
+        }],
+    })
 }
 
 fn unknown() -> Problem {

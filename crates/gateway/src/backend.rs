@@ -9,15 +9,16 @@ use bytes::Bytes;
 use embeddings::Embeddings;
 use model::{AgentId, GatewayId, PartitionCount, PartitionId, Tenant, ThreadId, Timestamp};
 use runtime::Clock;
-use store::{FoundFact, Listing, Replica, ReplicaState, Store, StoreError};
-use tokio::sync::Semaphore;
+use store::{FoundFact, Replica, ReplicaState, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
+use self::activity_notes::ActivityNotes;
 use self::transfer_places::TransferPlaces;
 use crate::config::{GatewayLimits, ReplicaConfig};
 use crate::metrics::{self, QueryOutcome, ReadFrom};
 use crate::settings_cache::SettingsCache;
 
+mod activity_notes;
 pub(crate) mod transfer_places;
 
 /// Cheap to clone.
@@ -38,16 +39,13 @@ pub(crate) struct Backend {
     clock: Clock,
     /// Used for inputs while Postgres is unavailable.
     pub(crate) settings_cache: Arc<SettingsCache>,
-    /// Notes of activity that are being written.
-    notes: Arc<Semaphore>,
+    notes: Arc<ActivityNotes>,
     /// Places for exports, which read much.
     exports: Arc<TransferPlaces>,
     /// Places for imports, which hold parts of threads in memory.
     imports: Arc<TransferPlaces>,
 }
 
-/// Maximum number of notes of activity that are written at once.
-const MAX_NOTES: usize = 8;
 /// Maximum numbers of exports that run in a gateway, of all tenants and of one.
 const MAX_EXPORTS: (usize, usize) = (6, 4);
 /// The same for imports. Each may hold a line of 16 MiB and a batch of 32 MiB.
@@ -71,7 +69,7 @@ impl Backend {
     pub(crate) fn new(parts: BackendParts) -> Self {
         let BackendParts { id, bus, store, clock, count, limits, drain, drain_time, embeddings } = parts;
         let (replica, settings_cache) = (Replica::default(), Arc::default());
-        let notes = Arc::new(Semaphore::new(MAX_NOTES));
+        let notes = Arc::default();
         let exports = Arc::new(TransferPlaces::new(MAX_EXPORTS.0, MAX_EXPORTS.1));
         let imports = Arc::new(TransferPlaces::new(MAX_IMPORTS.0, MAX_IMPORTS.1));
         Self {
@@ -111,17 +109,14 @@ impl Backend {
         &self.store
     }
 
-    /// Notes in the list of threads that a client has written into this thread, unless the list has
-    /// an activity of the last minute. No request waits for it. While the database is busy, nothing
-    /// is noted, and the thread is listed with the end of its turn.
-    pub(crate) fn note_activity(&self, thread: &ThreadId, listing: Option<&Listing>, input: &str) {
-        if listing.is_some_and(|listing| listing.title.is_some() && !listing.is_stale(self.now())) {
-            return;
-        }
-        let Ok(permit) = Arc::clone(&self.notes).try_acquire_owned() else { return };
+    /// Notes in the list of threads that a client has written into this thread, unless this gateway
+    /// has done so in the last minute. No request waits for it. While many are written, nothing is
+    /// noted, and the thread is listed with the end of its turn.
+    pub(crate) fn note_activity(&self, thread: &ThreadId, input: &str) {
+        let Some(place) = self.notes.begin(thread, self.now()) else { return };
         let (store, thread, input) = (self.store.clone(), thread.clone(), input.to_owned());
         runtime::spawn_named("note of activity", async move {
-            let _permit = permit;
+            let _place = place;
             if let Err(error) = store.note_activity(&thread, &input).await {
                 tracing::debug!(%error, %thread, "an activity was not noted; the end of the turn is");
             }

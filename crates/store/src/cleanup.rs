@@ -192,11 +192,17 @@ impl CleanupKind {
                          WHERE w.bucket = t.bucket AND w.agent_id = t.agent_id AND w.position = t.position), 0)",
                 )
             },
-            Self::FailedTurns => CleanupTable::sized(
-                "failed_turns",
-                "failed_at",
-                "pg_column_size(t.content) + pg_column_size(t.metadata) + pg_column_size(t.text) + 256",
-            ),
+            Self::FailedTurns => CleanupTable {
+                // The title of a thread without messages is the text of its failed turn.
+                rest: ", unlisted AS (DELETE FROM thread_list AS l USING gone AS g
+                           WHERE l.bucket = g.bucket AND l.thread_id = g.thread_id AND l.active_at <= g.failed_at
+                             AND NOT EXISTS (SELECT FROM threads AS h WHERE h.bucket = l.bucket AND h.thread_id = l.thread_id OFFSET 0))",
+                ..CleanupTable::sized(
+                    "failed_turns",
+                    "failed_at",
+                    "pg_column_size(t.content) + pg_column_size(t.metadata) + pg_column_size(t.text) + 256",
+                )
+            },
             Self::DeadLetters => CleanupTable::sized(
                 "dead_letters",
                 "created_at",

@@ -289,6 +289,7 @@ impl Store {
                 // After an incomplete earlier run, the mark may be the only row left that names the
                 // user.
                 "SELECT thread_id FROM threads WHERE antiphon_tenant_of(thread_id) = $1 AND metadata ->> 'user_id' = $2
+                 UNION SELECT thread_id FROM thread_list WHERE tenant = $1 AND user_id = $2
                  UNION SELECT thread_id FROM erased_threads
                  WHERE erasing_user = sha256(convert_to($1 || '~' || $2, 'UTF8')) AND recreated_at IS NULL
                  ORDER BY 1",

@@ -143,6 +143,7 @@ async fn lay_out(connection: &mut PgConnection, count: PartitionCount) -> Result
     sqlx::query("SET lock_timeout = '60s'").execute(&mut *connection).await.map_err(StoreError::from)?;
     fix_count(connection, count).await?;
     number_messages(connection).await?;
+    list_threads(connection).await?;
     sqlx::raw_sql(include_str!("migrate/grants.sql")).execute(connection).await.map_err(StoreError::from)?;
     Ok(())
 }
@@ -166,6 +167,20 @@ async fn number_messages(connection: &mut PgConnection) -> Result<(), StoreError
             return Ok(());
         }
     }
+}
+
+/// Number of threads that are listed in one transaction.
+const LISTED_AT_ONCE: i64 = 10_000;
+
+/// Lists the threads that builds without a list of threads have written, in parts, and removes the
+/// rows of threads that such a build has erased.
+async fn list_threads(connection: &mut PgConnection) -> Result<(), StoreError> {
+    let erased = "DELETE FROM thread_list AS l USING erased_threads AS e
+                  WHERE e.bucket = l.bucket AND e.thread_id = l.thread_id AND e.recreated_at IS NULL";
+    sqlx::query(erased).execute(&mut *connection).await?;
+    let list = || sqlx::query(include_str!("migrate/list_threads.sql")).bind(LISTED_AT_ONCE);
+    while list().fetch_one(&mut *connection).await?.try_get::<i64, _>("count")? > 0 {}
+    Ok(())
 }
 
 async fn fix_count(connection: &mut PgConnection, count: PartitionCount) -> Result<(), StoreError> {

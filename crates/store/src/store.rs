@@ -227,10 +227,13 @@ impl Store {
         }
     }
 
-    /// Creates the thread unless it exists; returns true if it was created.
+    /// Creates the thread unless it exists or was erased; returns true if it was created.
     pub async fn create_thread(&self, thread: &ThreadId) -> Result<bool, StoreError> {
         let statement = sqlx::query(
-            "INSERT INTO threads (bucket, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING true",
+            "INSERT INTO threads (bucket, thread_id)
+             SELECT $1, $2
+             WHERE NOT EXISTS (SELECT FROM erased_threads WHERE bucket = $1 AND thread_id = $2 AND recreated_at IS NULL)
+             ON CONFLICT DO NOTHING RETURNING true",
         );
         let bucket = thread.bucket().get() as i16;
         Ok(!self.rows(statement.bind(bucket).bind(thread.as_str())).await?.is_empty())

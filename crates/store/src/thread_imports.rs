@@ -124,7 +124,7 @@ fn statement(import: &ThreadImport, act: Option<&ImportAct>) -> Statement {
     let items = &import.items;
     let text = |value: &Option<Value>| value.as_ref().map(Value::to_string);
     let stored = |number: u64| i64::try_from(number).ok();
-    let sql = "SELECT i.*, antiphon_list_thread($1, $2, $25, $26, $27) FROM antiphon_import_thread($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
+    let sql = "SELECT i.*, CASE WHEN i.why IS NULL THEN antiphon_list_thread($1, $2, $25, $26, $27) END FROM antiphon_import_thread($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
                                                     $18, $19, $20, $21, $22, $23, $24) AS i";
     sqlx::query(sql)
         .bind(import.thread.bucket().get() as i16)

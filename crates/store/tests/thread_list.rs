@@ -1,9 +1,11 @@
 //! The list of threads: what writes it, its order and filters, and changes by clients.
 
+use batches::retention::{BatchAssembler, BatchSize};
 use model::{AgentId, MessageTimes, Metadata, Position, Role, Tenant, ThreadTitle, Timestamp, TitleSource};
 use serde_json::json;
 use store::{
-    Listing, NewThread, PatchOutcome, Store, ThreadFilter, ThreadImport, ThreadListPage, ThreadPatch,
+    CleanupKind, CleanupLimit, Listing, NewThread, PatchOutcome, Store, ThreadFilter, ThreadImport,
+    ThreadListPage, ThreadPatch,
 };
 
 use crate::fixture::{Database, Owner, import_batches, metadata, thread};
@@ -255,6 +257,20 @@ async fn copies_and_imports_are_listed_and_erased_threads_are_not() {
     store.import_thread(&import, None).await.unwrap();
     let moved = listing(&store, "moved").await;
     assert_eq!((text(&moved), moved.is_archived), (Some("Mine"), true));
+    // A refused import changes nothing, and times of other systems are kept within bounds.
+    let mut refused = ThreadImport { items: import.items[..2].to_vec(), ..import.clone() };
+    refused.items[0].content = "other".to_owned();
+    refused.title = Some(ThreadTitle { text: "Refused".to_owned(), by: TitleSource::Client });
+    let outcome = store.import_thread(&refused, None).await.unwrap();
+    assert!(matches!(outcome, store::ImportOutcome::Refused(_)), "{outcome:?}");
+    assert_eq!(listing(&store, "moved").await, moved);
+    for (name, at) in [("ancient", -62_000_000_000_000), ("future", 32_503_680_000_000)] {
+        let mut items = import.items.clone();
+        items.iter_mut().for_each(|item| item.created_at = Timestamp(at));
+        import_batches(&store, &thread(name), &items, &[]).await;
+        let now_us = store.database_time().await.unwrap().0 * 1_000;
+        assert!((0..=now_us + 60_000_000).contains(&listing(&store, name).await.active_us), "{name}");
+    }
     (import.title, import.archived) = (None, false);
     store.import_thread(&import, None).await.unwrap();
     assert_eq!(listing(&store, "moved").await, moved, "it keeps its own");
@@ -271,4 +287,89 @@ async fn copies_and_imports_are_listed_and_erased_threads_are_not() {
     assert!(!names(&store, &ThreadFilter::default(), 10).await.contains(&"gone".to_owned()));
     let counts = store.rows_of_threads(&[thread("t")]).await.unwrap();
     assert_eq!(counts["thread_list"], 1);
+}
+
+/// All batches of `t`, newest first.
+async fn batches_of_t(store: &Store) -> Vec<BatchSize> {
+    let mut assembler = BatchAssembler::default();
+    let index = store.retention_index(&thread("t"), Position::MAX, 1_000).await.unwrap();
+    let mut batches: Vec<BatchSize> = index.into_iter().flat_map(|place| assembler.push(place)).collect();
+    batches.extend(assembler.finish());
+    batches
+}
+
+/// A title is a copy of a message: it goes with it.
+#[tokio::test]
+async fn titles_do_not_outlive_the_messages_that_they_come_from() {
+    let (database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    commit_turn(&owner, "t", 10, THEN, "My secret").await;
+    commit_turn(&owner, "t", 20, THEN, "Hello").await;
+    let batches = batches_of_t(&store).await;
+    assert_eq!(batches.len(), 2);
+    let head = Some(Position::from_stored(23));
+    assert_eq!(store.delete_batches(&thread("t"), head, &batches[1..]).await.unwrap(), Some(4));
+    assert_eq!(listing(&store, "t").await.title, None, "of the first message");
+    let set = async |by: &str| {
+        let sql = format!("UPDATE thread_list SET title = 'T', title_by = '{by}' WHERE thread_id = 't'");
+        database.execute(&sql).await;
+    };
+    commit_turn(&owner, "t", 30, THEN + 120_000, "More").await;
+    set("workflow").await;
+    let head = Some(Position::from_stored(33));
+    let batches = batches_of_t(&store).await;
+    assert_eq!(store.delete_batches(&thread("t"), head, &batches[1..]).await.unwrap(), Some(4));
+    assert_eq!(text(&listing(&store, "t").await), Some("T"), "messages are left");
+    assert_eq!(store.delete_batches(&thread("t"), head, &batches[..1]).await.unwrap(), Some(4));
+    assert_eq!(listing(&store, "t").await.title, None, "no message is left");
+    commit_turn(&owner, "t", 40, THEN + 240_000, "Again").await;
+    set("client").await;
+    let batches = batches_of_t(&store).await;
+    let head = Some(Position::from_stored(43));
+    assert_eq!(store.delete_batches(&thread("t"), head, &batches).await.unwrap(), Some(4));
+    assert_eq!(text(&listing(&store, "t").await), Some("T"), "a client has chosen it");
+}
+
+/// `antiphon migrate` lists what a build before this table has written, and removes what such a
+/// build has erased.
+#[tokio::test]
+async fn migrating_again_lists_threads_of_earlier_builds() {
+    let (database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    commit_turn(&owner, "t", 10, THEN, "Hello").await;
+    commit_turn(&owner, "gone", 20, THEN, "Secret").await;
+    commit_turn(&owner, "erased", 30, THEN, "Secret").await;
+    let named = listing(&store, "t").await;
+    let mark = |name: &str| {
+        let bucket = thread(name).bucket().get();
+        format!("INSERT INTO erased_threads (bucket, thread_id, actor) VALUES ({bucket}, '{name}', 'anna');")
+    };
+    let sql = "DELETE FROM thread_list WHERE thread_id IN ('t', 'erased');
+               DELETE FROM messages WHERE thread_id = 'gone'; DELETE FROM threads WHERE thread_id = 'gone'";
+    database.execute(&format!("{}{}{sql}", mark("gone"), mark("erased"))).await;
+    for _ in 0..2 {
+        store::migrate(&database.url, model::PartitionCount::new(2).unwrap()).await.unwrap();
+        assert_eq!(names(&store, &ThreadFilter::default(), 10).await, ["t"]);
+        assert_eq!(listing(&store, "t").await, named);
+    }
+}
+
+#[tokio::test]
+async fn a_failed_thread_is_listed_as_long_as_its_failure_is_kept() {
+    let (database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    commit_turn(&owner, "t", 10, THEN, "Hello").await;
+    for name in ["t", "lost"] {
+        store.note_activity(&thread(name), "Secret").await.unwrap();
+        let mut commit = owner.empty();
+        commit.failed_turns = vec![failed_turn(name, &turn(name, "y"), 0)];
+        owner.commit(&commit).await.unwrap();
+    }
+    database
+        .execute("UPDATE failed_turns SET failed_at = failed_at + interval '1 second' - interval '9 days'")
+        .await;
+    database.execute("UPDATE thread_list SET active_at = active_at - interval '9 days'").await;
+    let week = CleanupLimit::Age(std::time::Duration::from_secs(7 * 86_400));
+    assert_eq!(store.clean_up(CleanupKind::FailedTurns, week, 10).await.unwrap(), 2);
+    assert_eq!(names(&store, &ThreadFilter::default(), 10).await, ["t"]);
 }

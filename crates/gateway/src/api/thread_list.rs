@@ -213,10 +213,8 @@ pub(crate) async fn list(
 
 fn filter(ctx: &RequestContext, query: ThreadsQuery) -> Result<ThreadFilter, Problem> {
     let invalid = |detail: String| Problem::new(ErrorCode::InvalidQuery, detail);
-    if let Some(user) = query.user_id.as_ref().filter(|user| user.is_empty() || user.len() > MAX_LISTED_USER)
-    {
-        let len = user.len();
-        return Err(invalid(format!("user_id has {len} bytes; it must have from 1 to {MAX_LISTED_USER}")));
+    if let Some(why) = query.user_id.as_deref().and_then(invalid_user) {
+        return Err(invalid(why));
     }
     let archived = match query.archived.as_deref() {
         None | Some("false") => false,
@@ -313,7 +311,9 @@ pub(crate) async fn change(
     let agent = body.agent_id.map(|id| id.map(|id| ctx.agent_in("agent_id", &id)).transpose()).transpose()?;
     let mut merged = body.metadata.unwrap_or_default();
     if let Some(user) = body.user_id {
-        user.as_deref().map_or(Ok(()), checked_user)?;
+        if let Some(why) = user.as_deref().and_then(invalid_user) {
+            return Err(Problem::new(ErrorCode::InvalidMetadata, why));
+        }
         merged.insert("user_id".to_owned(), user.map_or(Value::Null, Value::String));
     }
     for _ in 0..MAX_TRIES {
@@ -368,14 +368,13 @@ fn merge(stored: &Metadata, patch: &Map<String, Value>) -> Map<String, Value> {
     merged
 }
 
-fn checked_user(user: &str) -> Result<(), Problem> {
-    match user.len() {
-        1..=MAX_LISTED_USER => Ok(()),
-        len => {
-            let detail = format!("user_id has {len} bytes; it must have from 1 to {MAX_LISTED_USER}");
-            Err(Problem::new(ErrorCode::InvalidMetadata, detail))
-        }
-    }
+/// Why this is not the name of a user.
+fn invalid_user(user: &str) -> Option<String> {
+    let is_valid = (1..=MAX_LISTED_USER).contains(&user.len()) && !user.contains('\0');
+    (!is_valid).then(|| {
+        let len = user.len();
+        format!("user_id has {len} bytes; it must have from 1 to {MAX_LISTED_USER}, without NUL characters")
+    })
 }
 
 fn checked_title(title: &str) -> Result<String, Problem> {

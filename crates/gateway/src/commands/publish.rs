@@ -25,7 +25,11 @@ pub(crate) async fn publish_turn(context: &Backend, opened: &TurnOpened) -> Resu
     let kind = if opened.run == 0 { "turn" } else { "retry_turn" };
     let payload = wire::encode_opened(opened);
     decoded(context, opened.thread.bucket(), &subject, &payload)?;
-    store(context, kind, &subject, payload).await
+    store(context, kind, &subject, payload).await?;
+    if opened.run == 0 && !opened.origin.is_synthetic() {
+        context.note_activity(&opened.thread, &opened.content);
+    }
+    Ok(())
 }
 
 /// The task as its owner will decode it.

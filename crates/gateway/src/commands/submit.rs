@@ -158,10 +158,6 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     }
     let context = backend;
     context.settings_cache.set(&input.thread, input.agent.as_ref(), settings.clone(), context.now());
-    if !input.metadata.is_synthetic() {
-        let listing = thread.as_ref().and_then(|row| row.listing.as_ref());
-        backend.note_activity(&input.thread, listing, &input.content);
-    }
     Ok(Submission::New(Box::new(opened(input, turn, policy, settings))))
 }
 

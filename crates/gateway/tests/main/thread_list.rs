@@ -88,6 +88,7 @@ async fn lists_are_filtered_and_their_pages_follow_each_other() {
         "?metadata=3",
         "?metadata=%7B",
         "?user_id=",
+        "?user_id=a%00",
         "?q=%20",
         "?next=x",
         "?next=1.a~b",

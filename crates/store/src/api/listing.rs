@@ -1,14 +1,11 @@
 //! The row of a thread in the list of threads.
 
-use model::{ThreadTitle, Timestamp, TitleSource};
+use model::{ThreadTitle, TitleSource};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::error::StoreError;
 use crate::row::parse_column;
-
-/// Activity is written again after this time; see migration 48.
-const ACTIVITY_US: i64 = 60_000_000;
 
 /// Values of a thread for lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,13 +16,6 @@ pub struct Listing {
     pub version: u32,
     /// The last activity (µs since 1970), at most a minute too early.
     pub active_us: i64,
-}
-
-impl Listing {
-    /// True if an activity at `now` has to be written.
-    pub fn is_stale(&self, now: Timestamp) -> bool {
-        now.0.saturating_mul(1_000).saturating_sub(self.active_us) > ACTIVITY_US
-    }
 }
 
 pub(super) fn listing(row: &PgRow) -> Result<Listing, StoreError> {

@@ -160,6 +160,10 @@ impl Store {
              FROM (SELECT) AS one
              LEFT JOIN threads AS t ON t.bucket = $1 AND t.thread_id = $2
              WHERE NOT EXISTS (SELECT FROM erased_threads WHERE bucket = $1 AND thread_id = $2 AND recreated_at IS NULL)
+               -- A row of another gateway, or of the commit of a turn, is not locked for nothing.
+               AND NOT EXISTS (SELECT FROM thread_list AS o
+                               WHERE o.bucket = $1 AND o.thread_id = $2 AND o.title IS NOT NULL
+                                 AND o.active_at > clock_timestamp() - interval '1 minute')
              ON CONFLICT (bucket, thread_id) DO UPDATE
              SET active_at = greatest(l.active_at, excluded.active_at), title = coalesce(l.title, excluded.title),
                  title_by = coalesce(l.title_by, excluded.title_by)",
@@ -204,13 +208,19 @@ fn page_sql(filter: &ThreadFilter) -> String {
     if filter.user.is_some() {
         conditions.push_str(" AND l.user_id = $5");
     }
-    if filter.among.is_some() {
-        conditions
-            .push_str(" AND (l.bucket, l.thread_id) IN (SELECT * FROM unnest($9::smallint[], $10::text[]))");
-    }
+    // Looked up one by one, whatever the planner assumes of the table.
+    let list = match filter.among.is_some() {
+        true => {
+            "unnest($9::smallint[], $10::text[]) AS k (bucket, id)
+             CROSS JOIN LATERAL (
+                 SELECT o.* FROM thread_list AS o WHERE o.bucket = k.bucket AND o.thread_id = k.id OFFSET 0
+             ) AS l"
+        }
+        false => "thread_list AS l",
+    };
     let part = |more: &str| {
         format!(
-            "SELECT l.* FROM thread_list AS l
+            "SELECT l.* FROM {list}
              WHERE l.tenant = $1 AND {conditions}{more}
                AND (l.active_at, l.thread_id)
                    < (CASE WHEN $2::bigint IS NULL THEN 'infinity' ELSE to_timestamp(0) + $2 * interval '1 microsecond' END, $3)"

@@ -29,7 +29,7 @@
     FROM (
         SELECT bucket, thread_id,
                -- The times come from another machine, whose clock may be ahead.
-               least(to_timestamp(0) + max(created_ms) * interval '1 millisecond', clock_timestamp()) AS active_at,
+               least(to_timestamp(0) + greatest(max(created_ms), 0) * interval '1 millisecond', clock_timestamp()) AS active_at,
                (array_agg(left(content, 480) ORDER BY position)
                 FILTER (WHERE role = 'user' AND CASE WHEN metadata LIKE '%"synthetic"%'
                                                      THEN metadata::jsonb -> 'synthetic' IS DISTINCT FROM 'true' ELSE true END))[1]

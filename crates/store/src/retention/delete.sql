@@ -11,7 +11,7 @@ WITH still AS MATERIALIZED (
     USING unnest($4::bigint[], $5::bigint[]) AS k (first, last), still AS s
     WHERE m.bucket = s.bucket AND m.thread_id = s.thread_id
       AND m.bucket = $1 AND m.thread_id = $2 AND m.position BETWEEN k.first AND k.last AND m.batch_id = k.first
-    RETURNING m.bucket, m.message_id, m.thread_id, m.metadata -> 'synthetic' IS NOT DISTINCT FROM 'true'::jsonb AS is_hidden
+    RETURNING m.bucket, m.message_id, m.thread_id, m.role, m.metadata -> 'synthetic' IS NOT DISTINCT FROM 'true'::jsonb AS is_hidden
 )
 -- The stream may still have their entries, which are read again after a takeover.
 , remembered AS (
@@ -26,6 +26,16 @@ WITH still AS MATERIALIZED (
         revision = t.revision + 1
     FROM still AS s
     WHERE t.bucket = s.bucket AND t.thread_id = s.thread_id AND EXISTS (SELECT FROM gone)
+)
+-- A title is a copy of the first message, or made from the messages by the workflow.
+, untitled AS (
+    UPDATE thread_list AS l SET title = NULL, title_by = NULL
+    FROM still AS s
+    WHERE l.bucket = s.bucket AND l.thread_id = s.thread_id
+      AND CASE l.title_by WHEN 'input' THEN EXISTS (SELECT FROM gone WHERE role = 'user')
+                          WHEN 'workflow' THEN (SELECT count(*) FROM gone) > 0
+                               AND (SELECT count(*) FROM gone) >= (SELECT t.message_count FROM threads AS t
+                                                                   WHERE t.bucket = s.bucket AND t.thread_id = s.thread_id) END
 )
 -- Sessions with copies of the messages are deleted: a copy must not outlive its original.
 , copies AS (

@@ -194,7 +194,8 @@ impl Store {
         rows.first().map(|row| parse_column(row, "thread_id", ThreadId::parse)).transpose()
     }
 
-    /// The text of a turn's input, whether the turn is done or has failed; `None`: neither is stored.
+    /// The text of a turn's input, whether the turn is done or has failed; `None`: neither is
+    /// stored.
     pub async fn input_of_turn(
         &self,
         thread: &ThreadId,

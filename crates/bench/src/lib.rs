@@ -19,6 +19,7 @@ pub mod growth;
 mod insert;
 mod latency;
 pub mod memory;
+mod postgres;
 mod read;
 pub mod reasoning;
 mod reorder_rate;

@@ -16,16 +16,14 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use batches::memory::MOST_OF_TURN;
 use clap::Parser;
-use devservices::{
-    services::{Postgres, PostgresOptions},
-    tools,
-};
+use devservices::{services::Postgres, tools};
 use model::{AgentId, Bucket, PartitionCount, TaskKind, ThreadId};
 use sqlx::{Connection as _, PgConnection};
 use store::{MOST_OF_SCOPE, Store, StoreConfig, VectorTables, lay_out_vectors};
 use testkit::services::TestDatabase;
 
 use self::embedder::Embedder;
+use super::postgres;
 use super::table::{Row, Table};
 use super::timing::Timings;
 
@@ -83,11 +81,7 @@ pub async fn run(options: &MemoryBenchOptions) -> Result<bool> {
         None => (tools::postgres()?, None),
     };
     options.words_only = embedder.is_none();
-    let mut postgres = PostgresOptions::new(server.path);
-    postgres.fsync = true;
-    let settings = [("shared_buffers", "1GB"), ("max_wal_size", "8GB"), ("checkpoint_timeout", "1h")];
-    postgres.settings.extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    let postgres = Postgres::start(None, &postgres)?;
+    let postgres = Postgres::start(None, &postgres::without_checkpoints(server.path))?;
     let database = TestDatabase::create_on(&postgres.url()).await?;
     store::migrate(database.url(), PartitionCount::new(8)?).await?;
     let mut connection = PgConnection::connect(database.url()).await?;

@@ -12,14 +12,12 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use devservices::{
-    services::{Postgres, PostgresOptions},
-    tools,
-};
+use devservices::{services::Postgres, tools};
 use model::PartitionCount;
 use store::{Store, StoreConfig};
 use testkit::services::TestDatabase;
 
+use super::postgres;
 use super::table::Table;
 
 /// Measures reasoning sessions and prints one table.
@@ -63,11 +61,7 @@ impl Options {
 /// Measures, prints the table, and returns whether every goal was met.
 pub async fn run(options: &Options) -> Result<bool> {
     let options = options.resolved();
-    let mut postgres = PostgresOptions::new(tools::postgres()?.path);
-    postgres.fsync = true;
-    let settings = [("shared_buffers", "1GB"), ("max_wal_size", "8GB"), ("checkpoint_timeout", "1h")];
-    postgres.settings.extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    let postgres = Postgres::start(None, &postgres)?;
+    let postgres = Postgres::start(None, &postgres::without_checkpoints(tools::postgres()?.path))?;
     let table = measure(&options, &postgres.url()).await?;
     println!("\n{table}");
     table.write_json(options.json.as_deref())?;

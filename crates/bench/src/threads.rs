@@ -9,16 +9,14 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use devservices::{
-    services::{Postgres, PostgresOptions},
-    tools,
-};
+use devservices::{services::Postgres, tools};
 use model::{AgentId, Metadata, PartitionCount, Tenant, ThreadId};
 use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 use store::{ListCursor, Store, StoreConfig, ThreadFilter};
 use testkit::services::TestDatabase;
 
+use super::postgres;
 use super::table::{Row, Table};
 use super::timing::Timings;
 
@@ -53,11 +51,7 @@ pub async fn run(options: &ThreadsBenchOptions) -> Result<bool> {
         (options.threads, options.pages) = (2_000, 10);
     }
     ensure!(options.threads >= OF_USER && options.pages > 0, "nothing to measure");
-    let mut postgres = PostgresOptions::new(tools::postgres()?.path);
-    postgres.fsync = true;
-    let settings = [("shared_buffers", "1GB"), ("max_wal_size", "8GB"), ("checkpoint_timeout", "1h")];
-    postgres.settings.extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    let postgres = Postgres::start(None, &postgres)?;
+    let postgres = Postgres::start(None, &postgres::without_checkpoints(tools::postgres()?.path))?;
     let database = TestDatabase::create_on(&postgres.url()).await?;
     store::migrate(database.url(), PartitionCount::new(8)?).await?;
     fill(&mut PgConnection::connect(database.url()).await?, options.threads).await?;

@@ -1,16 +1,13 @@
 //! The Postgres server of a run, its content, and its counters.
 
 use anyhow::{Context as _, Result, ensure};
-use devservices::{
-    services::{Postgres, PostgresOptions},
-    tools,
-};
+use devservices::{services::Postgres, tools};
 use model::{Bucket, PartitionCount};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use store::{Store, StoreConfig};
 use tokio::time::{Duration, sleep};
 
-use super::{super::usage::Meter, threads::BenchThread, threads::agent};
+use super::{super::postgres, super::usage::Meter, threads::BenchThread, threads::agent};
 use testkit::{services::TestDatabase, text};
 
 /// Token budgets of the contexts.
@@ -40,12 +37,7 @@ pub(super) struct Reads {
 impl ContextEnvironment {
     /// Starts a server whose commits reach the disk and that makes only explicit checkpoints.
     pub(super) async fn start() -> Result<Self> {
-        let mut options = PostgresOptions::new(tools::postgres()?.path);
-        options.fsync = true;
-        let settings = [("shared_buffers", "1GB"), ("max_wal_size", "8GB"), ("checkpoint_timeout", "1h")];
-        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        options.settings.extend(settings);
-        let postgres = Postgres::start(None, &options)?;
+        let postgres = Postgres::start(None, &postgres::without_checkpoints(tools::postgres()?.path))?;
         let url = postgres.url();
         Self::new(Some(postgres), &url).await
     }

@@ -2,13 +2,13 @@
 
 use anyhow::{Context as _, Result};
 use devservices::{
-    services::{NatsOptions, NatsProcess, Postgres, PostgresOptions},
+    services::{NatsOptions, NatsProcess, Postgres},
     tools,
 };
 use serde::Serialize;
 use sqlx::{Connection as _, PgConnection};
 
-use super::super::usage::Meter;
+use super::super::{postgres, usage::Meter};
 use testkit::services::TestDatabase;
 
 const POSTGRES: &str = "postgres";
@@ -32,12 +32,11 @@ impl TaskEnvironment {
     /// Does the same with more Postgres settings.
     pub(super) async fn start_with(further: &[(&str, &str)]) -> Result<Self> {
         let nats = NatsProcess::start(None, &NatsOptions::new(tools::nats_server()?.path))?;
-        let mut options = PostgresOptions::new(tools::postgres()?.path);
-        options.fsync = true;
+        let mut options = postgres::without_checkpoints(tools::postgres()?.path);
         options.max_connections = 400;
-        let settings = [("shared_buffers", "1GB"), ("max_wal_size", "8GB"), ("checkpoint_timeout", "1h")];
-        let settings = settings.iter().chain(further);
-        options.settings.extend(settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        options
+            .settings
+            .extend(further.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         let postgres = Postgres::start(None, &options)?;
         let admin = PgConnection::connect(&postgres.url()).await.context("connecting to Postgres")?;
         Ok(Self { nats, postgres, admin })

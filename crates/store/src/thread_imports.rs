@@ -37,6 +37,23 @@ pub struct ThreadImport {
     pub archived: bool,
 }
 
+impl ThreadImport {
+    /// A thread with these messages and nothing else.
+    pub fn new(thread: ThreadId, named: Option<NewThread>, items: Vec<Item>) -> Self {
+        Self {
+            thread,
+            named,
+            items,
+            beside: Vec::new(),
+            last_number: None,
+            compactions: Vec::new(),
+            follow_ups: Vec::new(),
+            title: None,
+            archived: false,
+        }
+    }
+}
+
 /// The request that imports, for the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportAct {

@@ -185,16 +185,10 @@ pub(crate) async fn import_batches(
     beside: &[Position],
 ) -> u64 {
     let metadata = Metadata::EMPTY;
+    let named = NewThread { thread: thread.clone(), agent: None, policy: None, metadata };
     let import = ThreadImport {
-        thread: thread.clone(),
-        named: Some(NewThread { thread: thread.clone(), agent: None, policy: None, metadata }),
-        items: items.to_vec(),
         beside: beside.to_vec(),
-        last_number: None,
-        compactions: Vec::new(),
-        follow_ups: Vec::new(),
-        title: None,
-        archived: false,
+        ..ThreadImport::new(thread.clone(), Some(named), items.to_vec())
     };
     let outcome = store.import_thread(&import, None).await.unwrap();
     let stored = match &outcome {

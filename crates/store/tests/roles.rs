@@ -284,17 +284,7 @@ async fn a_gateway_imports_only_into_its_tenant_and_says_who() {
         let thread = ThreadId::of_tenant(Some(&Tenant::parse(tenant).unwrap()), "new").unwrap();
         let agent = agent.map(|agent| AgentId::parse(agent).unwrap());
         let named = NewThread { thread: thread.clone(), agent, policy: None, metadata: Metadata::EMPTY };
-        ThreadImport {
-            thread,
-            named: Some(named),
-            items: vec![item()],
-            beside: Vec::new(),
-            last_number: None,
-            compactions: Vec::new(),
-            follow_ups: Vec::new(),
-            title: None,
-            archived: false,
-        }
+        ThreadImport::new(thread, Some(named), vec![item()])
     };
     let act = ImportAct { command: command(), actor: "ann".to_owned() };
     for (what, act) in
@@ -340,15 +330,9 @@ async fn a_refused_import_writes_nothing() {
     let thread = ThreadId::parse("t").unwrap();
     let named = NewThread { thread: thread.clone(), agent: None, policy: None, metadata: Metadata::EMPTY };
     let import = |compactions| ThreadImport {
-        thread: thread.clone(),
-        named: Some(named.clone()),
-        items: vec![item()],
-        beside: Vec::new(),
         last_number: Some(7),
         compactions,
-        follow_ups: Vec::new(),
-        title: None,
-        archived: false,
+        ..ThreadImport::new(thread.clone(), Some(named.clone()), vec![item()])
     };
     let future = Position::from_stored(i64::MAX - 1);
     for (compactions, at, why) in [

@@ -244,15 +244,9 @@ async fn copies_and_imports_are_listed_and_erased_threads_are_not() {
     }
     let named = NewThread { thread: thread("moved"), agent: None, policy: None, metadata: Metadata::EMPTY };
     let mut import = ThreadImport {
-        thread: thread("moved"),
-        named: Some(named),
-        items,
-        beside: Vec::new(),
-        last_number: None,
-        compactions: Vec::new(),
-        follow_ups: Vec::new(),
         title: Some(ThreadTitle { text: "Mine".to_owned(), by: TitleSource::Client }),
         archived: true,
+        ..ThreadImport::new(thread("moved"), Some(named), items)
     };
     store.import_thread(&import, None).await.unwrap();
     let moved = listing(&store, "moved").await;

@@ -88,17 +88,7 @@ pub(crate) async fn write(
     if backend.store().thread(thread).await?.is_some_and(|row| row.messages > 0) {
         return Ok(());
     }
-    let import = ThreadImport {
-        thread: thread.clone(),
-        named: Some(named),
-        items,
-        beside: Vec::new(),
-        last_number: None,
-        compactions: Vec::new(),
-        follow_ups: Vec::new(),
-        title: None,
-        archived: false,
-    };
+    let import = ThreadImport::new(thread.clone(), Some(named), items);
     let act = ImportAct { command: control::new_id()?, actor };
     match backend.store().import_thread(&import, Some(&act)).await? {
         ImportOutcome::Stored(_) => Ok(()),

@@ -6,7 +6,7 @@
 //! for turns that have been silent for a second, and only while the result can change. Sessions
 //! fetch the news of their partition every second; only the newest item for each request is kept.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,6 +26,9 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 const ASK_TAKEN_EVERY: Duration = Duration::from_secs(5);
 /// Maximum number of workflows queried in one round; the next round starts after the last of them.
 const WORKFLOWS: usize = 64;
+/// Maximum number of early hand-backs kept for requests that are not watched yet. The hand-backs of
+/// all workers' requests are heard; one needs to be kept only until its request is inserted.
+const EARLY_HAND_BACKS: usize = 1_024;
 /// Waiting time in ms after which a workflow without services is logged; `LOG_AGAIN` is the minimum
 /// time until the next such line.
 const NO_WORKFLOW_MS: i64 = 5_000;
@@ -53,6 +56,9 @@ struct RequestTable {
 struct Requests {
     of_partition: HashMap<PartitionId, HashMap<RunKey, WatchedRequest>>,
     by_seq: HashMap<Seq, (PartitionId, RunKey)>,
+    /// The newest hand-backs of unknown requests. A service may hand a request back before the
+    /// confirmation of its publication is read here, and no query to the servers shows that later.
+    early: VecDeque<WorkAck>,
     /// Runs to query in the next round.
     silent: SilentRuns,
     /// Last workflow of the previous round.
@@ -162,7 +168,13 @@ impl Requests {
     /// The sequence of a request is easily guessed, so only acknowledgments from its own workflow
     /// count.
     fn on_ack(&mut self, ack: &WorkAck) {
-        let Some((partition, run)) = self.by_seq.get(&ack.seq).cloned() else { return };
+        let Some((partition, run)) = self.by_seq.get(&ack.seq).cloned() else {
+            if matches!(ack.kind, WorkAckKind::HandedBack(_)) {
+                self.early.truncate(EARLY_HAND_BACKS - 1);
+                self.early.push_front(ack.clone());
+            }
+            return;
+        };
         let request = self.get_mut(partition, &run).filter(|request| request.workflow == ack.workflow);
         if let Some(request) = request {
             request.on_ack(ack);
@@ -198,7 +210,10 @@ impl RequestWatch {
     /// Adds a stored request.
     pub(crate) fn insert(&self, partition: PartitionId, run: RunKey, seq: Seq, workflow: WorkflowName) {
         let mut requests = self.requests();
-        let request = WatchedRequest::new(seq, workflow);
+        let mut request = WatchedRequest::new(seq, workflow);
+        // The newest: it has the highest number of deliveries.
+        let early = requests.early.iter().find(|ack| ack.seq == seq && ack.workflow == request.workflow);
+        early.into_iter().for_each(|ack| request.on_ack(ack));
         let before = requests.of_partition.entry(partition).or_default().insert(run.clone(), request);
         if let Some(before) = before {
             requests.by_seq.remove(&before.seq);
@@ -411,6 +426,27 @@ mod tests {
         assert_eq!(request.asked(Some(progress(5, 4)), &stored, 1_000), given_up);
         assert!(!request.is_worth_asking());
         assert_eq!(request.heard(&ack(3, WorkAckKind::Done)), Some(RequestNews::Acknowledged));
+    }
+
+    #[test]
+    fn a_request_handed_back_before_it_is_watched_is_shown_so() {
+        let (watch, p) = (RequestWatch::default(), PartitionId(0));
+        let back = |seq, deliveries| WorkAck {
+            seq: Seq(seq),
+            ..ack(deliveries, WorkAckKind::HandedBack(Duration::ZERO))
+        };
+        let others = 6..6 + EARLY_HAND_BACKS as u64;
+        let heard = [back(4, 1), back(5, 1), back(5, 2)].into_iter();
+        for ack in heard.chain(others.skip(2).map(|seq| back(seq, 1))) {
+            watch.requests().on_ack(&ack);
+        }
+        assert_eq!(watch.requests().early.len(), EARLY_HAND_BACKS);
+        watch.insert(p, (turn("other"), 0), Seq(7), workflow("other"));
+        watch.insert(p, (turn("lost"), 0), Seq(4), workflow("w"));
+        assert_eq!(watch.take_news(p), [], "of another workflow, or too long ago");
+        watch.insert(p, (turn("a"), 0), Seq(5), workflow("w"));
+        let news = RequestNews::HandedBack { deliveries: 2, again_ms: 0 };
+        assert_eq!(watch.take_news(p), [(turn("a"), 0, news)]);
     }
 
     #[test]

@@ -386,10 +386,13 @@ async fn items_of(ctx: &RequestContext, response: &str, query: InputItemsQuery) 
         }
     };
     let id = format!("msg_{}", turn.input());
+    if query.after.as_ref().is_some_and(|after| *after != id) {
+        return Err(invalid("after must be the id of an item of this response"));
+    }
     let part = InputTextPart { r#type: "input_text", text };
     let item =
         InputItem { id: id.clone(), r#type: "message", status: "completed", role: "user", content: [part] };
-    let data: Vec<InputItem> = if query.after.as_ref() == Some(&id) { vec![] } else { vec![item] };
+    let data: Vec<InputItem> = if query.after.is_some() { vec![] } else { vec![item] };
     let id = data.first().map(|item| item.id.clone());
     Ok(json_no_store(InputItems { object: "list", data, first_id: id.clone(), last_id: id, has_more: false }))
 }

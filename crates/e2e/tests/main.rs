@@ -24,6 +24,7 @@ mod control_commands;
 mod crash_recovery;
 mod databases;
 mod dead_letters;
+mod default_agent;
 mod demo;
 mod deployment;
 mod doctor;

@@ -31,6 +31,7 @@ pub(crate) struct Backend {
     replica: Replica,
     embeddings: Option<Embeddings>,
     pub(crate) limits: GatewayLimits,
+    default_agent: AgentId,
     /// Cancelled when the gateway begins to drain.
     pub(crate) drain: CancellationToken,
     /// Time that connections have to end in a drain.
@@ -59,6 +60,7 @@ pub(crate) struct BackendParts {
     pub(crate) clock: Clock,
     pub(crate) count: PartitionCount,
     pub(crate) limits: GatewayLimits,
+    pub(crate) default_agent: AgentId,
     pub(crate) drain: CancellationToken,
     pub(crate) drain_time: Duration,
     /// Computes vectors for memory searches.
@@ -67,7 +69,7 @@ pub(crate) struct BackendParts {
 
 impl Backend {
     pub(crate) fn new(parts: BackendParts) -> Self {
-        let BackendParts { id, bus, store, clock, count, limits, drain, drain_time, embeddings } = parts;
+        let BackendParts { id, bus, store, clock, count, limits, default_agent, drain, drain_time, embeddings } = parts;
         let (replica, settings_cache) = (Replica::default(), Arc::default());
         let notes = Arc::default();
         let exports = Arc::new(TransferPlaces::new(MAX_EXPORTS.0, MAX_EXPORTS.1));
@@ -79,6 +81,7 @@ impl Backend {
             replica,
             embeddings,
             limits,
+            default_agent,
             drain,
             drain_time,
             count,
@@ -103,6 +106,11 @@ impl Backend {
     /// The places for imports.
     pub(crate) fn imports(&self) -> &TransferPlaces {
         &self.imports
+    }
+
+    /// The default agent of a tenant.
+    pub(crate) fn default_agent_of(&self, tenant: Option<&Tenant>) -> AgentId {
+        self.default_agent.in_tenant(tenant)
     }
 
     pub(crate) fn store(&self) -> &Store {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use embeddings::Embeddings;
 use http_server::{AccessConfig, HttpConfig};
-use model::PriceTable;
+use model::{AgentId, PriceTable};
 use store::{StoreConfig, TenantScope};
 
 /// Configuration of a gateway.
@@ -16,6 +16,9 @@ pub struct GatewayConfig {
     pub http: HttpConfig,
     /// Limits of streams and feeds.
     pub limits: GatewayLimits,
+    /// The agent that answers in threads whose first message names none. It belongs to each tenant
+    /// by this name.
+    pub default_agent: AgentId,
     /// Prices of the models' tokens.
     pub prices: Option<Arc<PriceTable>>,
     /// Computes vectors for memory searches; `None`: memory is searched by words alone.
@@ -43,12 +46,24 @@ impl ReplicaConfig {
     }
 }
 
+/// Name of the default agent.
+const DEFAULT_AGENT: &str = "default";
+
 impl GatewayConfig {
+    /// The default agent, unless another is configured.
+    ///
+    /// # Panics
+    /// Never: the name is valid.
+    pub fn standard_agent() -> AgentId {
+        AgentId::parse(DEFAULT_AGENT).expect("the name is valid")
+    }
+
     /// A gateway at `addr` with the default limits.
     pub fn new(addr: SocketAddr, access: AccessConfig) -> Self {
         Self {
             http: HttpConfig::new(addr, access),
             limits: GatewayLimits::default(),
+            default_agent: Self::standard_agent(),
             prices: None,
             embeddings: None,
             replica: None,

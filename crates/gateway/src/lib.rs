@@ -31,7 +31,7 @@ use bus::Bus;
 use embeddings::Embeddings;
 use http_server::auth::erased_tenants::ErasedTenants;
 use http_server::{HttpServer, HttpServerError};
-use model::{GatewayId, PriceTable};
+use model::{AgentId, GatewayId, PriceTable};
 use runtime::{Clock, Health, spawn_named};
 use store::Store;
 use tokio_util::sync::CancellationToken;
@@ -57,6 +57,7 @@ pub struct Gateway {
     drain_time: Duration,
     limits: GatewayLimits,
     prices: Option<Arc<PriceTable>>,
+    default_agent: AgentId,
     embeddings: Option<Embeddings>,
     replica: Option<ReplicaConfig>,
     id: GatewayId,
@@ -74,6 +75,7 @@ impl Gateway {
             server: HttpServer::bind(&config.http)?,
             drain_time: config.http.limits.drain,
             limits: config.limits,
+            default_agent: config.default_agent.clone(),
             prices: config.prices.clone(),
             embeddings: config.embeddings.clone(),
             replica: config.replica.clone(),
@@ -123,6 +125,7 @@ impl Gateway {
                 clock,
                 count,
                 limits,
+                default_agent: self.default_agent,
                 drain: stop,
                 drain_time,
                 embeddings: self.embeddings,

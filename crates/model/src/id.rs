@@ -279,6 +279,15 @@ impl AgentId {
         Ok(kind.and_then(TaskKind::from_name).map_or(agent.clone(), |kind| agent.queue_of(kind)))
     }
 
+    /// The agent of this name in a tenant.
+    #[must_use]
+    pub fn in_tenant(&self, tenant: Option<&Tenant>) -> Self {
+        match tenant {
+            Some(tenant) => Self(Arc::from(format!("{tenant}{TENANT_MARK}{}", self.name()))),
+            None => Self(Arc::from(self.name())),
+        }
+    }
+
     /// The agent's own thread, in which its tasks run. It has the agent's id.
     pub fn thread(&self) -> ThreadId {
         ThreadId(Arc::clone(&self.0))

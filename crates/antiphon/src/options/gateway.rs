@@ -6,12 +6,13 @@ use std::time::Duration;
 use clap::Args;
 use gateway::{GatewayConfig, GatewayLimits, ReplicaConfig};
 use http_server::{HttpConfig, HttpLimits, TrustedProxies};
+use model::AgentId;
 use store::StoreConfig;
 
 use super::auth::AuthOptions;
 use super::prices::Prices;
 use super::process::DATABASE_HEADING;
-use super::values::{delay, up_to_a_day};
+use super::values::{agent_name, delay, up_to_a_day};
 use crate::exit::ExitError;
 
 const HTTP_HEADING: &str = "HTTP";
@@ -23,6 +24,10 @@ pub(crate) struct GatewaySettings {
     /// Address of the gateway's API.
     #[arg(long, env = "ANTIPHON_HTTP_ADDR", default_value = "127.0.0.1:8080", help_heading = HTTP_HEADING)]
     pub(crate) http_addr: SocketAddr,
+    /// Agent that answers in a thread whose first message names no agent. A thread that has the
+    /// name of an agent belongs to that agent.
+    #[arg(long, env = "ANTIPHON_DEFAULT_AGENT", default_value = "default", value_parser = agent_name)]
+    pub(crate) default_agent: AgentId,
     #[command(flatten)]
     pub(crate) access: Box<AuthOptions>,
     #[command(flatten)]
@@ -111,7 +116,8 @@ impl GatewaySettings {
         let replica = replica.map(|replica| replica.seen_by(&http.access));
         let lag_bytes = self.http.subscriber_buffer_bytes as usize;
         let limits = GatewayLimits { lag_bytes, ..GatewayLimits::default() };
-        Ok(GatewayConfig { http, limits, prices, embeddings: None, replica })
+        let default_agent = self.default_agent.clone();
+        Ok(GatewayConfig { http, limits, default_agent, prices, embeddings: None, replica })
     }
 }
 

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
-use model::{PartitionCount, WorkflowName};
+use model::{AgentId, PartitionCount, WorkflowName};
 
 pub(super) fn partitions(text: &str) -> Result<PartitionCount, String> {
     let count = text.trim().parse::<u64>().map_err(|error| error.to_string())?;
     PartitionCount::new(count).map_err(|error| error.to_string())
+}
+
+/// The name of an agent, without a tenant.
+pub(super) fn agent_name(text: &str) -> Result<AgentId, String> {
+    AgentId::of_tenant(None, text.trim()).map_err(|error| error.to_string())
 }
 
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {

@@ -66,7 +66,8 @@ pub(crate) struct ThreadBody {
     /// The id of the thread; generated when absent.
     #[schema(value_type = Option<schemas::ThreadIdSchema>)]
     thread_id: Option<String>,
-    /// The agent that answers in the thread; by default the one with the thread's id.
+    /// The agent that answers in the thread; by default the agent with the thread's id, or the
+    /// default agent if there is none.
     #[schema(value_type = Option<schemas::AgentIdSchema>)]
     agent_id: Option<String>,
     #[schema(value_type = Option<schemas::BusyPolicySchema>)]
@@ -137,15 +138,28 @@ pub(crate) async fn create(
         Some(name) => ctx.thread_in("thread_id", name)?,
         None => ctx.thread(&Uuid::now_v7().simple().to_string())?,
     };
-    let agent = body.agent_id.map(|id| ctx.agent_in("agent_id", &id)).transpose()?;
+    let named = body.agent_id.map(|id| ctx.agent_in("agent_id", &id)).transpose()?;
     let policy = policy(body.busy_policy.as_deref())?;
-    let new = NewThread { thread, agent, policy, metadata: validate::metadata(body.metadata)? };
+    let metadata = validate::metadata(body.metadata)?;
     let backend = ctx.backend()?;
+    let names_agent = named.is_some();
+    let agent = match named {
+        Some(agent) => Some(agent),
+        None => {
+            let (agent, _) = submit::agent_of_new_thread(backend, &thread).await?;
+            (agent != thread.agent()).then_some(agent)
+        }
+    };
+    let mut new = NewThread { thread, agent, policy, metadata };
     let named = backend.store().upsert_thread(&new).await?;
     if named == NamedThread::BeingErased {
         return Err(submit::being_erased());
     }
     let row = backend.store().thread(&new.thread).await?.ok_or_else(unknown)?;
+    if !names_agent {
+        // It may be a thread of another default agent.
+        new.agent.clone_from(&row.named.agent);
+    }
     if row.named != new {
         let detail = "there is a thread of that id already, and it is not the same";
         return Err(Problem::new(ErrorCode::ThreadExists, detail));

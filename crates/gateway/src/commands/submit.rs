@@ -13,7 +13,9 @@ use protocols::request::BadRequest;
 use scheduling::follow_up::FollowUpRules;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use store::{AgentAdmission, KeyClaim, OverBudget, Store, StoreError, TurnState};
+use store::{
+    AgentAdmission, KeyClaim, NamedThread, NewThread, OverBudget, Store, StoreError, TurnState,
+};
 use uuid::Uuid;
 
 use crate::backend::Backend;
@@ -134,8 +136,14 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let mut turn = claimed.map_or_else(|| turn_id(input, &digest), Ok)?;
     let named = thread.as_ref().map(|row| &row.named);
     let agent = input.agent.clone().or_else(|| named.and_then(|named| named.agent.clone()));
-    let agent = agent.unwrap_or_else(|| input.thread.agent());
-    let admission = store.agent_admission(&agent).await?;
+    let (agent, admission) = match agent {
+        Some(agent) => {
+            let admission = store.agent_admission(&agent).await?;
+            (agent, admission)
+        }
+        None if thread.is_some() => own_agent(store, &input.thread).await?,
+        None => agent_of_new_thread(backend, &input.thread).await?,
+    };
     let settings = settings_of(&agent, named.and_then(|named| named.policy), &admission);
     let policy = input.policy.unwrap_or(settings.policy);
     refuse_unless_allowed(&input.parameters, &settings)?;
@@ -153,12 +161,47 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     if policy == BusyPolicy::Reject && is_under_way(backend, &input.thread, &turn).await? {
         return Ok(Submission::Duplicate(turn, None));
     }
+    if thread.is_none() && agent != input.thread.agent() {
+        name_agent(store, &input.thread, &agent).await?;
+    }
     if let Some(key) = &input.key {
         turn = same(store.claim_key(&input.thread, key, &digest, &turn).await?, &digest)?;
     }
     let context = backend;
     context.settings_cache.set(&input.thread, input.agent.as_ref(), settings.clone(), context.now());
     Ok(Submission::New(Box::new(opened(input, turn, policy, settings))))
+}
+
+/// The agent with the thread's id, and whether it accepts an input.
+async fn own_agent(store: &Store, thread: &ThreadId) -> Result<(AgentId, AgentAdmission), Problem> {
+    let agent = thread.agent();
+    let admission = store.agent_admission(&agent).await?;
+    Ok((agent, admission))
+}
+
+/// The agent of a new thread whose first message names none: the agent with the thread's id if
+/// there is one, else the default agent.
+pub(crate) async fn agent_of_new_thread(
+    backend: &Backend,
+    thread: &ThreadId,
+) -> Result<(AgentId, AgentAdmission), Problem> {
+    let (own, admission) = own_agent(backend.store(), thread).await?;
+    if admission.is_known {
+        return Ok((own, admission));
+    }
+    let agent = backend.default_agent_of(thread.tenant().as_ref());
+    let admission = backend.store().agent_admission(&agent).await?;
+    Ok((agent, admission))
+}
+
+/// Keeps the agent of a new thread's first message as the thread's agent.
+async fn name_agent(store: &Store, thread: &ThreadId, agent: &AgentId) -> Result<(), Problem> {
+    let agent = Some(agent.clone());
+    let new = NewThread { thread: thread.clone(), agent, policy: None, metadata: Metadata::EMPTY };
+    match store.upsert_thread(&new).await? {
+        NamedThread::New | NamedThread::Known => Ok(()),
+        NamedThread::BeingErased => Err(being_erased()),
+    }
 }
 
 /// The input of a heartbeat of `batch` for a thread that is not busy. It is refused like a person's

@@ -76,6 +76,8 @@ pub struct AgentAdmission {
     pub backoff_left_ms: Option<i64>,
     /// True if the agent's tenant has budgets: see [`Store::over_budget`].
     pub has_budgets: bool,
+    /// True if the agent has settings, a queue or tasks.
+    pub is_known: bool,
 }
 
 /// New settings, with their row of the audit log.
@@ -145,6 +147,7 @@ impl Store {
             settings: object(row, "settings")?,
             backoff_left_ms: left.filter(|left| *left > 0),
             has_budgets: row.try_get("has_budgets")?,
+            is_known: row.try_get::<Option<bool>, _>("is_known")?.unwrap_or(false),
         })
     }
 

@@ -41,7 +41,7 @@ pub(crate) fn operations() -> Vec<Operation> {
 /// page.
 const MOST: u32 = 1_000;
 
-/// The agents as models; an `id` is a valid `model` of a request.
+/// The agents as models; an `id` is a valid `model` of a request. The default agent is among them.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Models {
     object: &'static str,
@@ -78,7 +78,13 @@ pub(crate) async fn list(
     let store = ctx.store()?.for_tenant(ctx.tenant().cloned());
     let mut all = store.agents(None, after.as_ref(), MOST + 1).await?;
     let has_more = query::has_more(&mut all, MOST);
-    Ok(json_no_store(Models { object: "list", data: all.iter().map(ModelView::from).collect(), has_more }))
+    let mut data: Vec<ModelView> = all.iter().map(ModelView::from).collect();
+    let default = ctx.backend()?.default_agent_of(ctx.tenant());
+    // The default agent answers without settings too, so the list is never empty.
+    if after.is_none() && !store.agent_admission(&default).await?.is_known {
+        data.insert(0, ModelView::unset(&default));
+    }
+    Ok(json_no_store(Models { object: "list", data, has_more }))
 }
 
 pub(crate) async fn get(
@@ -86,19 +92,25 @@ pub(crate) async fn get(
     PathParam(model): PathParam<String>,
 ) -> Result<Response, Problem> {
     let agent: AgentId = ctx.agent(&model)?;
-    let row = ctx.store()?.agent(&agent).await?.ok_or_else(agents::unknown)?;
-    Ok(json_no_store(ModelView::from(&row)))
+    let view = match ctx.store()?.agent(&agent).await? {
+        Some(row) => ModelView::from(&row),
+        None if agent == ctx.backend()?.default_agent_of(ctx.tenant()) => ModelView::unset(&agent),
+        None => return Err(agents::unknown()),
+    };
+    Ok(json_no_store(view))
+}
+
+impl ModelView {
+    /// An agent without settings.
+    fn unset(agent: &AgentId) -> Self {
+        Self { id: agent.name().to_owned(), object: "model", created: 0, owned_by: "antiphon" }
+    }
 }
 
 impl From<&AgentRow> for ModelView {
     fn from(row: &AgentRow) -> Self {
         let created_at = row.settings.as_ref().map(|settings| settings.created_at);
-        Self {
-            id: row.agent.name().to_owned(),
-            object: "model",
-            created: created_at.map_or(0, |at| at.0.div_euclid(1_000)),
-            owned_by: "antiphon",
-        }
+        Self { created: created_at.map_or(0, |at| at.0.div_euclid(1_000)), ..Self::unset(&row.agent) }
     }
 }
 

@@ -18,7 +18,7 @@ use protocols::responses::{
 use protocols::{RequestBody, Responses};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use store::{AskedResponse, NamedThread, NewThread};
+use store::AskedResponse;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
@@ -136,14 +136,6 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, Problem> {
         options,
     };
     let submission = resolve(&ctx, &input).await?;
-    if request.follows == Follows::Nothing {
-        // Stored so that every gateway knows the agent of the thread.
-        let agent = request.agent.clone();
-        let new = NewThread { thread: thread.clone(), agent, policy: None, metadata: Metadata::EMPTY };
-        if backend.store().upsert_thread(&new).await? == NamedThread::BeingErased {
-            return Err(submit::being_erased());
-        }
-    }
     let model = match &request.agent {
         Some(agent) => agent.name().to_owned(),
         None => model_of(backend, &thread).await?,

@@ -40,6 +40,6 @@ CROSS JOIN LATERAL (
 WHERE s.agent_id IS NOT NULL OR a.agent_id IS NOT NULL
    OR EXISTS (SELECT FROM tasks AS t WHERE t.bucket = k.bucket AND t.agent_id = k.agent_id OFFSET 0)
    -- This condition finds an agent that has only answered messages.
-   OR EXISTS (SELECT FROM threads AS h WHERE h.bucket = k.bucket AND h.thread_id = k.agent_id OFFSET 0)
+   OR EXISTS (SELECT FROM threads AS h WHERE h.bucket = k.bucket AND h.thread_id = k.agent_id AND h.agent_id IS NULL OFFSET 0)
    OR EXISTS (SELECT FROM threads AS h WHERE h.agent_id = k.agent_id OFFSET 0)
 ORDER BY k.number

@@ -83,3 +83,48 @@ async fn a_thread_keeps_the_agent_of_its_first_message() {
     let moved = api.call("PATCH", "/v1/threads/other", Some(&json!({"agent_id": "ann"}))).await.unwrap();
     assert_eq!(moved["agent_id"], "ann");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn apps_find_agents_by_their_aliases() {
+    let fixture = Fixture::with(scripted).await;
+    let api = fixture.api();
+    let settings = json!({"aliases": ["gpt-4.1", "openai/gpt-4o"]});
+    fixture.settle("support", settings.clone()).await;
+    let by_name = ["default", "support", "gpt-4.1", "openai/gpt-4o"];
+    assert_eq!(models(api).await, by_name);
+    let model = api.call("GET", "/v1/models/openai%2Fgpt-4o", None).await.unwrap();
+    assert_eq!(model["id"], "openai/gpt-4o");
+    assert!(model["created"].as_i64().unwrap() > 0, "{model}");
+
+    let messages = json!([{"role": "user", "content": "hello"}]);
+    let body = json!({"model": "gpt-4.1", "messages": messages});
+    let answer = api.send("POST", "/v1/chat/completions", Some(&body), &[]).await.unwrap();
+    assert_eq!(answer.json().unwrap()["model"], "gpt-4.1", "{}", answer.text);
+    let thread = answer.header("x-antiphon-thread").unwrap().to_owned();
+    assert_eq!(agent_of(api, &thread).await, "support");
+    let body = json!({"model": "openai/gpt-4o", "input": "hello"});
+    let response = api.call("POST", "/v1/responses", Some(&body)).await.unwrap();
+    assert_eq!((&response["model"], &response["status"]), (&json!("openai/gpt-4o"), &json!("completed")));
+    let again = json!({"input": "again", "previous_response_id": response["id"]});
+    let again = api.call("POST", "/v1/responses", Some(&again)).await.unwrap();
+    assert_eq!(again["model"], "support", "the agent of the conversation");
+
+    let taken = json!({"workflow": "default", "settings": {"aliases": ["gpt-4.1"]}});
+    let refused = api.send("PUT", "/v1/agents/other", Some(&taken), &[]).await.unwrap();
+    let problem = refused.json().unwrap();
+    assert_eq!((refused.status, &problem["code"]), (409, &json!("alias_taken")));
+    assert!(problem["detail"].as_str().unwrap().contains("gpt-4.1 is an alias of the agent support"));
+    let unknown = json!({"model": "gpt-5.2", "messages": messages});
+    let refused = api.send("POST", "/v1/chat/completions", Some(&unknown), &[]).await.unwrap();
+    let error = refused.json().unwrap()["error"].clone();
+    assert_eq!((refused.status, &error["param"]), (400, &json!("model")), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("PUT /v1/agents/"), "{error}");
+    let unknown = http::get(api.0, "/v1/models/gpt-5.2").await.unwrap();
+    assert_eq!(unknown.status, 404, "{}", unknown.text);
+    // An alias that the settings do not name any more is free.
+    fixture.settle("support", json!({})).await;
+    api.call("PUT", "/v1/agents/other", Some(&taken)).await.unwrap();
+    let mut all = models(api).await;
+    all.sort_by_key(Value::to_string);
+    assert_eq!(all, ["default", "gpt-4.1", "other", "support"]);
+}

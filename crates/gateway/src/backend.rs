@@ -16,7 +16,7 @@ use self::activity_notes::ActivityNotes;
 use self::transfer_places::TransferPlaces;
 use crate::config::{GatewayLimits, ReplicaConfig};
 use crate::metrics::{self, QueryOutcome, ReadFrom};
-use crate::settings_cache::SettingsCache;
+use crate::stale_cache::{AliasCache, SettingsCache};
 
 mod activity_notes;
 pub(crate) mod transfer_places;
@@ -40,6 +40,7 @@ pub(crate) struct Backend {
     clock: Clock,
     /// Used for inputs while Postgres is unavailable.
     pub(crate) settings_cache: Arc<SettingsCache>,
+    pub(crate) alias_cache: Arc<AliasCache>,
     notes: Arc<ActivityNotes>,
     /// Places for exports, which read much.
     exports: Arc<TransferPlaces>,
@@ -70,7 +71,7 @@ pub(crate) struct BackendParts {
 impl Backend {
     pub(crate) fn new(parts: BackendParts) -> Self {
         let BackendParts { id, bus, store, clock, count, limits, default_agent, drain, drain_time, embeddings } = parts;
-        let (replica, settings_cache) = (Replica::default(), Arc::default());
+        let (replica, settings_cache, alias_cache) = (Replica::default(), Arc::default(), Arc::default());
         let notes = Arc::default();
         let exports = Arc::new(TransferPlaces::new(MAX_EXPORTS.0, MAX_EXPORTS.1));
         let imports = Arc::new(TransferPlaces::new(MAX_IMPORTS.0, MAX_IMPORTS.1));
@@ -87,6 +88,7 @@ impl Backend {
             count,
             clock,
             settings_cache,
+            alias_cache,
             notes,
             exports,
             imports,

@@ -5,6 +5,7 @@
 const NAME_BYTES: usize = 16;
 
 pub(crate) mod control;
+pub(crate) mod models;
 pub(crate) mod owner_query;
 pub(crate) mod publish;
 pub(crate) mod submit;

@@ -46,24 +46,13 @@ impl ReplicaConfig {
     }
 }
 
-/// Name of the default agent.
-const DEFAULT_AGENT: &str = "default";
-
 impl GatewayConfig {
-    /// The default agent, unless another is configured.
-    ///
-    /// # Panics
-    /// Never: the name is valid.
-    pub fn standard_agent() -> AgentId {
-        AgentId::parse(DEFAULT_AGENT).expect("the name is valid")
-    }
-
     /// A gateway at `addr` with the default limits.
     pub fn new(addr: SocketAddr, access: AccessConfig) -> Self {
         Self {
             http: HttpConfig::new(addr, access),
             limits: GatewayLimits::default(),
-            default_agent: Self::standard_agent(),
+            default_agent: AgentId::standard(),
             prices: None,
             embeddings: None,
             replica: None,

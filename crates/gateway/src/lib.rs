@@ -20,7 +20,7 @@ mod document;
 mod metrics;
 mod openapi;
 mod router;
-mod settings_cache;
+mod stale_cache;
 mod streaming;
 
 use std::net::SocketAddr;

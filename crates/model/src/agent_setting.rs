@@ -1,6 +1,8 @@
 //! Agent settings that the fleet itself interprets, with the name and range of each. All other
 //! settings belong to the agent's workflow.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 const DAY_MS: u64 = 86_400_000;
@@ -70,6 +72,13 @@ pub enum SettingKind {
     OneOf(&'static [&'static str]),
     /// Text of at most this many bytes.
     Text(usize),
+    /// Different texts without control characters, each of at least one byte.
+    Texts {
+        /// Maximum number of texts.
+        most: usize,
+        /// Maximum bytes of a text.
+        max_bytes: usize,
+    },
 }
 
 impl AgentSetting {
@@ -111,7 +120,11 @@ impl AgentSetting {
     /// Model that its workflow calls.
     pub const MODEL: Self = Self::text("model", 256);
 
-    pub const ALL: [Self; 16] = [
+    /// Further names by which requests of OpenAI's libraries find the agent.
+    pub const ALIASES: Self =
+        Self { name: "aliases", kind: SettingKind::Texts { most: 16, max_bytes: 256 } };
+
+    pub const ALL: [Self; 17] = [
         Self::DEADLINE_MS,
         Self::BACKOFF_BASE_MS,
         Self::BACKOFF_CAP_MS,
@@ -128,6 +141,7 @@ impl AgentSetting {
         Self::CLIENT_HISTORY,
         Self::SYSTEM,
         Self::MODEL,
+        Self::ALIASES,
     ];
 
     const fn integer(name: &'static str, min: u64, max: u64) -> Self {
@@ -159,6 +173,12 @@ impl AgentSetting {
     /// Text in these settings; `None` when absent or invalid.
     pub fn string<'a>(&self, settings: &'a Map<String, Value>) -> Option<&'a str> {
         self.allowed(settings)?.as_str()
+    }
+
+    /// Texts in these settings; empty when absent or invalid.
+    pub fn strings<'a>(&self, settings: &'a Map<String, Value>) -> Vec<&'a str> {
+        let texts = self.allowed(settings).and_then(Value::as_array);
+        texts.into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
     /// Checks the value of this setting in these settings, if present.
@@ -194,6 +214,17 @@ impl SettingKind {
             Self::Boolean => value.is_boolean(),
             Self::OneOf(values) => value.as_str().is_some_and(|text| values.contains(&text)),
             Self::Text(max_bytes) => value.as_str().is_some_and(|text| text.len() <= max_bytes),
+            Self::Texts { most, max_bytes } => {
+                let texts: Option<Vec<&str>> =
+                    value.as_array().and_then(|texts| texts.iter().map(Value::as_str).collect());
+                texts.is_some_and(|texts| {
+                    let is_valid = |text: &&str| {
+                        (1..=max_bytes).contains(&text.len()) && !text.chars().any(char::is_control)
+                    };
+                    let different: BTreeSet<&str> = texts.iter().copied().collect();
+                    texts.len() <= most && different.len() == texts.len() && texts.iter().all(is_valid)
+                })
+            }
         }
     }
 
@@ -206,6 +237,9 @@ impl SettingKind {
             Self::Boolean => "true or false".to_owned(),
             Self::OneOf(values) => format!("one of {}", values.join(", ")),
             Self::Text(max_bytes) => format!("a text of at most {max_bytes} bytes"),
+            Self::Texts { most, max_bytes } => format!(
+                "an array of at most {most} different texts of 1 to {max_bytes} bytes without control characters"
+            ),
         }
     }
 }
@@ -273,6 +307,21 @@ mod tests {
             assert_eq!(languages.string(&settings(json!({ "memory_language": known }))), Some(known));
         }
         assert_eq!(AgentSetting::TOKENIZER.string(&all), None);
+        for (value, is_ok) in [
+            (json!(["gpt-4.1", "openai/gpt-4o"]), true),
+            (json!([]), true),
+            (json!("gpt-4.1"), false),
+            (json!(["a", "a"]), false),
+            (json!(["a", 1]), false),
+            (json!([""]), false),
+            (json!(["a\nb"]), false),
+            (json!(["é".repeat(129)]), false),
+            (json!(vec!["x"; 17]), false),
+        ] {
+            let settings = settings(json!({ "aliases": value }));
+            assert_eq!(AgentSetting::ALIASES.check(&settings).is_ok(), is_ok, "{value}");
+            assert_eq!(AgentSetting::ALIASES.strings(&settings).is_empty(), !is_ok || value == json!([]));
+        }
         assert_eq!(AgentSetting::SYSTEM.string(&all), Some("Be brief."));
     }
 

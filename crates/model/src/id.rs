@@ -279,6 +279,11 @@ impl AgentId {
         Ok(kind.and_then(TaskKind::from_name).map_or(agent.clone(), |kind| agent.queue_of(kind)))
     }
 
+    /// The agent `default` of the default tenant.
+    pub fn standard() -> Self {
+        Self::new_unchecked("default")
+    }
+
     /// The agent of this name in a tenant.
     #[must_use]
     pub fn in_tenant(&self, tenant: Option<&Tenant>) -> Self {

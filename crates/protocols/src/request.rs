@@ -21,6 +21,9 @@ pub(crate) use field::{
     refused, required, shared_schemas,
 };
 
+/// Longest name of a model, in bytes.
+pub(crate) const MAX_MODEL_BYTES: usize = 256;
+
 /// Why a body is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRequest {
@@ -58,6 +61,16 @@ pub enum BadRequest {
         /// Why it is not supported, or what to do instead.
         why: Cow<'static, str>,
     },
+    /// No agent has this alias, and no agent can have this id.
+    #[error(
+        "`{param}`: no agent has the alias {model}; add it to the setting `aliases` of an agent with PUT /v1/agents/{{agent}}"
+    )]
+    UnknownModel {
+        /// The field with the model.
+        param: String,
+        /// What the field contains.
+        model: String,
+    },
     /// The last message is not the user's, so there is nothing to answer.
     #[error("`{param}` must end with a message of the user")]
     NoInput {
@@ -90,6 +103,7 @@ impl BadRequest {
             | Self::InvalidId { param, .. }
             | Self::InvalidMetadata { param, .. }
             | Self::Unsupported { param, .. }
+            | Self::UnknownModel { param, .. }
             | Self::NoInput { param }
             | Self::EmptyInput { param }
             | Self::NoThread { param, .. } => Some(param),
@@ -230,6 +244,19 @@ impl<'a> Fields<'a> {
     ) -> Result<Option<T>, BadRequest> {
         let invalid = |source| BadRequest::InvalidId { param: self.path(key), source };
         self.text(key)?.map(|text| parse(text).map_err(invalid)).transpose()
+    }
+
+    /// A model in a field: the id or an alias of an agent.
+    pub(crate) fn model(&self, key: &str) -> Result<Option<String>, BadRequest> {
+        let is_valid = |name: &str| {
+            (1..=MAX_MODEL_BYTES).contains(&name.len()) && !name.chars().any(char::is_control)
+        };
+        match self.text(key)? {
+            Some(name) if !is_valid(name) => {
+                Err(self.invalid(key, "1 to 256 bytes without control characters"))
+            }
+            name => Ok(name.map(str::to_owned)),
+        }
     }
 
     /// Free metadata, as an object.

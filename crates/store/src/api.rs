@@ -19,7 +19,7 @@ mod turns;
 mod usage;
 
 pub use agents::{
-    AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, COUNTED_TASKS, PutAgent,
+    AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, COUNTED_TASKS, PutAgent, PutAgentOutcome,
 };
 pub use audit::AuditRow;
 pub(crate) use keys::TURN_TOKENS_OVERLAP;

@@ -38,12 +38,13 @@ const INPUTS: &str = "JOIN messages AS q ON q.sequence_num = 0 AND q.metadata ? 
 
 /// Rows of a tenant other than rows of threads: the table, and an expression for the owner of a
 /// row.
-const OF_TENANTS: [(&str, &str); 11] = [
+const OF_TENANTS: [(&str, &str); 12] = [
     ("timers", "antiphon_tenant_of(agent_id)"),
     ("schedules", "antiphon_tenant_of(agent_id)"),
     ("facts", "antiphon_tenant_of(agent_id)"),
     ("agents", "antiphon_tenant_of(agent_id)"),
     ("agent_settings", "antiphon_tenant_of(agent_id)"),
+    ("agent_aliases", "tenant"),
     ("usage_days", "tenant"),
     ("budgets", "tenant"),
     ("erasures", "tenant"),

@@ -89,6 +89,14 @@ impl StoreError {
         matches!(self, Self::Statement(sqlx::Error::Database(_)))
     }
 
+    /// True if the statement failed because a unique value exists already.
+    pub(crate) fn is_unique_violation(&self) -> bool {
+        match self {
+            Self::Statement(sqlx::Error::Database(error)) => sqlstate(error.as_ref()) == "23505",
+            _ => false,
+        }
+    }
+
     /// True if the session is at a read-only server, such as a primary that has become a standby.
     pub(crate) fn is_read_only(&self) -> bool {
         match self {

@@ -54,7 +54,7 @@ pub use api::{
     AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, AskedResponse, AuditRow,
     COUNTED_TASKS, EndContent, EndRow, EndRows, FailedTurnRow, FollowUpRow, KeyClaim, KeyRow, ListCursor,
     ListedThread, Listing, MAX_LISTED_USER, MOST_DELAYED_TASKS, MOST_SCHEDULES, NamedThread, NewThread,
-    PatchOutcome, PositionLookup, PutAgent, PutOutcome, PutSchedule, ResponseRow, RunFailure, ScheduleRow,
+    PatchOutcome, PositionLookup, PutAgent, PutAgentOutcome, PutOutcome, PutSchedule, ResponseRow, RunFailure, ScheduleRow,
     SigningKey, StoredSchedule, StoredTurnTimes, TaskFailure, TaskRow, TaskStatus, ThreadFilter,
     ThreadListPage, ThreadPatch, ThreadRow, TimerStatus, TurnState, UsageGroup, UsageSum, key_subject,
 };

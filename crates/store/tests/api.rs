@@ -4,7 +4,7 @@ use model::{AgentId, BusyPolicy, CommandId, Position, TaskId, ThreadId, TurnId, 
 use serde_json::json;
 use store::{
     AgentAdmission, AgentWaiting, AskedResponse, CleanupKind, CleanupLimit, NewThread, PositionLookup,
-    PutAgent, RunFailure, Store, TaskStatus, TurnState,
+    PutAgent, PutAgentOutcome, RunFailure, Store, TaskStatus, TurnState,
 };
 
 use crate::fixture::{Database, Owner, failed, key, message, metadata, thread};
@@ -283,8 +283,8 @@ async fn an_agent_is_its_settings_and_its_queue() {
     assert_eq!(row.head, Some((TaskId::parse("k6").unwrap(), Position::from_stored(60))));
     assert_eq!((row.backoff_attempt_count, row.error.unwrap().code.as_str()), (2, "deadline"));
     assert!((3_500_000..=3_600_000).contains(&row.backoff_left_ms.unwrap()), "{:?}", row.backoff_left_ms);
-    assert_eq!(store.put_agent(&put("a", "act-1", json!({"x": [1, "é"]}))).await.unwrap(), Some(1));
-    assert_eq!(store.put_agent(&put("a", "act-2", json!({"x": 2}))).await.unwrap(), Some(2));
+    assert_eq!(store.put_agent(&put("a", "act-1", json!({"x": [1, "é"]}))).await.unwrap(), PutAgentOutcome::Stored(1));
+    assert_eq!(store.put_agent(&put("a", "act-2", json!({"x": 2}))).await.unwrap(), PutAgentOutcome::Stored(2));
     let settings = store.agent(&a).await.unwrap().unwrap().settings.unwrap();
     assert_eq!((settings.workflow.as_str(), settings.version), ("research", 2));
     assert_eq!(serde_json::Value::Object(settings.settings), json!({"x": 2}));
@@ -301,6 +301,40 @@ async fn an_agent_is_its_settings_and_its_queue() {
     let row = store.agent(&a).await.unwrap().unwrap();
     assert_eq!((row.backoff_left_ms, row.backoff_next_run_at.is_some()), (None, true));
     assert_eq!(store.agent_admission(&a).await.unwrap().backoff_left_ms, None);
+}
+
+#[tokio::test]
+async fn an_alias_belongs_to_one_agent_of_a_tenant() {
+    let (_database, store) = Database::new(2).await;
+    let aliases = |id: &str, act: &str, aliases: serde_json::Value| put(id, act, json!({"aliases": aliases}));
+    let agent_with = async |alias: &str| {
+        let found = store.agent_with_alias(None, alias).await.unwrap();
+        found.map(|agent| agent.to_string())
+    };
+    let stored = PutAgentOutcome::Stored;
+    let first = aliases("a", "act-1", json!(["gpt-4.1", "openai/gpt-4o"]));
+    assert_eq!(store.put_agent(&first).await.unwrap(), stored(1));
+    assert_eq!(agent_with("openai/gpt-4o").await.as_deref(), Some("a"));
+    let taken = PutAgentOutcome::AliasTaken { alias: "gpt-4.1".to_owned(), agent: agent("a") };
+    let second = aliases("b", "act-2", json!(["new", "gpt-4.1"]));
+    assert_eq!(store.put_agent(&second).await.unwrap(), taken);
+    assert_eq!((agent_with("new").await, store.agent(&agent("b")).await.unwrap()), (None, None));
+    // Another tenant has names of its own, and sees no other.
+    let acme = model::Tenant::parse("acme").unwrap();
+    assert_eq!(store.put_agent(&aliases("acme~a", "act-3", json!(["gpt-4.1"]))).await.unwrap(), stored(1));
+    let scoped = store.for_tenant(Some(acme.clone()));
+    assert_eq!(scoped.agent_with_alias(Some(&acme), "gpt-4.1").await.unwrap(), Some(agent("acme~a")));
+    assert_eq!(scoped.agent_with_alias(None, "gpt-4.1").await.unwrap(), None);
+    // An alias that is left out is free again.
+    assert_eq!(store.put_agent(&aliases("a", "act-4", json!(["openai/gpt-4o"]))).await.unwrap(), stored(2));
+    assert_eq!(store.put_agent(&second).await.unwrap(), stored(1));
+    assert_eq!(agent_with("gpt-4.1").await.as_deref(), Some("b"));
+    // Of two agents that take an alias at the same time one gets it.
+    let racing = [("c", "act-5"), ("d", "act-6")].map(|(id, act)| aliases(id, act, json!(["raced"])));
+    let [one, other] = &racing;
+    let (one, other) = tokio::join!(store.put_agent(one), store.put_agent(other));
+    let outcomes = [one.unwrap(), other.unwrap()];
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == stored(1)).count(), 1, "{outcomes:?}");
 }
 
 async fn listed(store: &Store, waiting: Option<AgentWaiting>, limit: u32) -> Vec<String> {

@@ -179,7 +179,7 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     for done in ["", "earlier"] {
         store.finish_erasing(&[thread("t")], done).await.unwrap();
         assert_eq!(store.upsert_thread(&named).await.unwrap(), store::NamedThread::BeingErased);
-        assert_eq!(store.put_agent(&settings).await.unwrap(), None);
+        assert_eq!(store.put_agent(&settings).await.unwrap(), store::PutAgentOutcome::BeingErased);
     }
     let written = "SELECT (SELECT count(*) FROM threads) + (SELECT count(*) FROM agent_settings) + (SELECT count(*) FROM audit_log)";
     assert_eq!(database.number(written).await, 0);
@@ -187,7 +187,7 @@ async fn commit_decided_before_an_erasure_writes_nothing_after_it() {
     store.finish_erasing(&[thread("t")], "run").await.unwrap();
     assert_eq!(store.upsert_thread(&named).await.unwrap(), store::NamedThread::New);
     assert_eq!(verdicts().await[1], CommandVerdict::New);
-    assert_eq!(store.put_agent(&settings).await.unwrap(), Some(1));
+    assert_eq!(store.put_agent(&settings).await.unwrap(), store::PutAgentOutcome::Stored(1));
 }
 
 #[tokio::test]

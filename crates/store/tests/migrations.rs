@@ -93,6 +93,7 @@ async fn a_server_that_is_not_there_is_waited_for() {
 /// day.
 const FLEET_WIDE: &[&str] = &[
     "_sqlx_migrations",
+    "agent_aliases",
     "api_keys",
     "budgets",
     "erased_tenants",

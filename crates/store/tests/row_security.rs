@@ -39,6 +39,7 @@ const OWNED: [(&str, &str); 29] = [
     ("dead_letters", "thread_id"),
     ("agents", "agent_id"),
     ("agent_settings", "agent_id"),
+    ("agent_aliases", "agent_id"),
     ("timers", "agent_id"),
     ("schedules", "agent_id"),
     ("facts", "agent_id"),

@@ -8,7 +8,7 @@ use http_server::error::{ErrorCode, Problem};
 use model::{AgentSetting, Metadata, SettingKind, TurnBudget};
 use scheduling::follow_up::FollowUpRules;
 use serde_json::{Map, Value};
-use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, SchemaType, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -41,9 +41,9 @@ impl ToSchema for AgentSettings {
     }
 }
 
-fn schema(kind: SettingKind) -> ObjectBuilder {
+fn schema(kind: SettingKind) -> Schema {
     let new = ObjectBuilder::new();
-    match kind {
+    let single = match kind {
         SettingKind::Integer { min, max, is_nullable } => {
             let kind = match is_nullable {
                 true => SchemaType::from_iter([Type::Integer, Type::Null]),
@@ -54,9 +54,13 @@ fn schema(kind: SettingKind) -> ObjectBuilder {
         SettingKind::Boolean => new.schema_type(Type::Boolean),
         SettingKind::OneOf(values) => new.schema_type(Type::String).enum_values(Some(values.iter().copied())),
         SettingKind::Text(max_bytes) => new.schema_type(Type::String).max_length(Some(max_bytes)),
-    }
+        SettingKind::Texts { most, max_bytes } => {
+            let text = new.schema_type(Type::String).min_length(Some(1)).max_length(Some(max_bytes));
+            return ArrayBuilder::new().items(text).max_items(Some(most)).into();
+        }
+    };
+    single.into()
 }
-
 /// Checks the settings of an agent.
 pub(crate) fn checked(settings: Option<Map<String, Value>>) -> Result<Map<String, Value>, Problem> {
     let settings = settings.unwrap_or_default();

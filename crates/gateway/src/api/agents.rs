@@ -12,7 +12,7 @@ use http_server::extract::query::QueryParams;
 use model::{AgentId, Bucket, ControlKind, QueryTarget, QueueStatus, WaitReason, WorkflowName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use store::{AgentRow, AgentWaiting, PutAgent};
+use store::{AgentRow, AgentWaiting, PutAgent, PutAgentOutcome};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
@@ -57,7 +57,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             .body::<AgentBody>(json!({ "workflow": "default", "settings": { "deadline_ms": 60_000 } }))
             .response::<PutAnswer>(201, "Created", put_answer.clone())
             .response::<PutAnswer>(200, "Updated", put_answer)
-            .errors(&[ErrorCode::InvalidSettings, ErrorCode::ThreadErased]),
+            .errors(&[ErrorCode::AliasTaken, ErrorCode::InvalidSettings, ErrorCode::ThreadErased]),
         control_operation(
             "/v1/agents/{agent}/pause",
             "pauseAgent",
@@ -134,7 +134,14 @@ pub(crate) async fn put(
         act: control::new_id()?,
         actor: ctx.actor(&headers)?,
     };
-    let version = ctx.store()?.put_agent(&put).await?.ok_or_else(submit::being_erased)?;
+    let version = match ctx.store()?.put_agent(&put).await? {
+        PutAgentOutcome::Stored(version) => version,
+        PutAgentOutcome::BeingErased => return Err(submit::being_erased()),
+        PutAgentOutcome::AliasTaken { alias, agent } => {
+            let detail = format!("settings.aliases: {alias} is an alias of the agent {}", agent.name());
+            return Err(Problem::new(ErrorCode::AliasTaken, detail));
+        }
+    };
     let status = if version == 1 { StatusCode::CREATED } else { StatusCode::OK };
     let shown = PutAnswer {
         agent_id: put.agent.name().to_owned(),

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::backend::Backend;
 use crate::commands::validate::TurnParameters;
 use crate::commands::{digest_name, owner_query};
-use crate::settings_cache::ThreadSettings;
+use crate::stale_cache::ThreadSettings;
 
 /// Bytes of the digest at the end of a turn id without a key: see [`was_opened_by`].
 const MARK_BYTES: usize = 4;
@@ -84,7 +84,7 @@ pub(crate) fn answer_of(submission: &Submission) -> Result<MessageId, Problem> {
 /// not detected.
 pub(crate) async fn resolve(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let context = backend;
-    let known = context.settings_cache.get(&input.thread, input.agent.as_ref(), context.now());
+    let known = context.settings_cache.get(&settings_key(input), context.now());
     let Some(known) = known else { return read(backend, input).await };
     match tokio::time::timeout(STORE_TIMEOUT, read(backend, input)).await {
         Ok(Err(problem)) if problem.code() == ErrorCode::DatabaseUnavailable => {
@@ -93,6 +93,10 @@ pub(crate) async fn resolve(backend: &Backend, input: &Input) -> Result<Submissi
         Err(_) => from_memory(backend, input, known).await,
         Ok(submission) => submission,
     }
+}
+
+fn settings_key(input: &Input) -> (ThreadId, Option<AgentId>) {
+    (input.thread.clone(), input.agent.clone())
 }
 
 async fn from_memory(backend: &Backend, input: &Input, known: ThreadSettings) -> Result<Submission, Problem> {
@@ -168,7 +172,7 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
         turn = same(store.claim_key(&input.thread, key, &digest, &turn).await?, &digest)?;
     }
     let context = backend;
-    context.settings_cache.set(&input.thread, input.agent.as_ref(), settings.clone(), context.now());
+    context.settings_cache.set(settings_key(input), settings.clone(), context.now());
     Ok(Submission::New(Box::new(opened(input, turn, policy, settings))))
 }
 

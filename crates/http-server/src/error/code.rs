@@ -52,6 +52,7 @@ error_codes! {
     AgentBackingOff => "agent_backing_off", CONFLICT, after(1),
         "the agent backs off after failures and takes no messages until it tries again";
     AgentChanged => "agent_changed", CONFLICT, NEVER, "the agent was erased and created again just now";
+    AliasTaken => "alias_taken", CONFLICT, NEVER, "another agent of the tenant has the alias";
     AnswerGoesOn => "answer_goes_on", SERVICE_UNAVAILABLE, NEVER,
         "the gateway stops while the turn goes on; the same request would open another turn";
     BatchIncomplete => "batch_incomplete", CONFLICT, NEVER,
@@ -268,7 +269,8 @@ impl From<&BadRequest> for ErrorCode {
             BadRequest::Missing { .. } => Self::MissingRequiredParameter,
             BadRequest::Invalid { .. }
             | BadRequest::InvalidId { .. }
-            | BadRequest::InvalidMetadata { .. } => Self::InvalidValue,
+            | BadRequest::InvalidMetadata { .. }
+            | BadRequest::UnknownModel { .. } => Self::InvalidValue,
             BadRequest::Unsupported { .. } => Self::UnsupportedParameter,
             BadRequest::NoInput { .. } => Self::NoInput,
             BadRequest::EmptyInput { .. } => Self::EmptyInput,

@@ -1,6 +1,6 @@
 //! The request to `/v1/chat/completions`.
 
-use model::{AgentId, Metadata, Tenant, ThreadId};
+use model::{Metadata, Tenant, ThreadId};
 use serde_json::{Map, Value};
 
 use crate::request::{
@@ -15,8 +15,8 @@ use crate::request::{
 pub struct CompletionRequest {
     /// The thread; `None` for a new one.
     pub thread: Option<ThreadId>,
-    /// The agent whose workflow answers.
-    pub agent: AgentId,
+    /// The id or an alias of the agent whose workflow answers.
+    pub model: String,
     /// Text of the new input.
     pub text: String,
     /// Whether the answer is streamed.
@@ -46,7 +46,7 @@ pub(crate) const FIELDS: &Known = &[
     required("messages", ReadShape::Messages(CONTENT), LAST_MESSAGE),
     read("metadata", ReadShape::ThreadMetadata, "Kept with the message. `thread_id` names the thread."),
     only("modalities", &["[\"text\"]"], "answers are text"),
-    required("model", ReadShape::Agent, "The agent that answers."),
+    required("model", ReadShape::Model, "Id or alias of the agent that answers."),
     only("n", &["1"], "a turn has one answer"),
     PARALLEL_TOOL_CALLS,
     refused("prediction", NOT_HERE),
@@ -94,7 +94,7 @@ impl CompletionRequest {
         if let Some(format) = response_format(&fields)? {
             parameters.insert("response_format".to_owned(), format.clone());
         }
-        let agent = fields.required("model", fields.id("model", |name| AgentId::of_tenant(tenant, name))?)?;
+        let model = fields.required("model", fields.model("model")?)?;
         let (message, earlier) = last_message(&fields, "messages")?;
         let metadata = fields.metadata("metadata")?;
         let named = match fields.object("metadata")? {
@@ -111,7 +111,7 @@ impl CompletionRequest {
             name: "name it in `metadata.thread_id`, or send the new message alone",
         };
         Ok(Self {
-            agent,
+            model,
             text: input_of(&message, "content", &RULES)?,
             stream: fields.flag("stream")?,
             include_usage: options.map_or(Ok(false), |options| options.flag("include_usage"))?,

@@ -5,6 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::MAX_MODEL_BYTES;
+
 /// A field of a request, or of an object inside of one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Field {
@@ -76,6 +78,8 @@ pub(crate) enum ReadShape {
     Thread,
     /// The id of an agent.
     Agent,
+    /// The id or an alias of an agent.
+    Model,
     /// The id of a thread, alone or in an object.
     Conversation,
     /// Messages. The text of a message is in the field of this name.
@@ -171,6 +175,7 @@ impl ReadShape {
             Self::Version => json!({ "type": "string", "pattern": "^1(\\.|$)", "examples": ["1.0"] }),
             Self::Thread => reference("ThreadName"),
             Self::Agent => reference("AgentName"),
+            Self::Model => json!({ "type": "string", "minLength": 1, "maxLength": MAX_MODEL_BYTES, "examples": ["ann"] }),
             Self::Conversation => json!({ "anyOf": [
                 reference("ThreadName"),
                 { "type": "object", "required": ["id"], "properties": { "id": reference("ThreadName") } },

@@ -130,8 +130,8 @@ mod of_responses {
         }))
         .unwrap();
         assert_eq!(
-            (request.agent, request.follows),
-            (Some(AgentId::parse("talk").unwrap()), Follows::Nothing)
+            (request.model.as_deref(), request.follows),
+            (Some("talk"), Follows::Nothing)
         );
         assert_eq!(request.text, "hello");
         assert!(request.stream && request.background && request.metadata.get("k").is_some());
@@ -139,7 +139,7 @@ mod of_responses {
             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]}
         ]);
         let request = parse(json!({"input": items, "conversation": {"id": "t1"}})).unwrap();
-        assert_eq!((request.agent, request.follows), (None, Follows::Thread(thread("t1"))));
+        assert_eq!((request.model, request.follows), (None, Follows::Thread(thread("t1"))));
         assert_eq!(request.text, "hello");
         assert!(!request.stream && !request.background);
         let after = parse(json!({"input": "x", "previous_response_id": "resp_m"})).unwrap().follows;
@@ -284,7 +284,7 @@ mod of_completions {
     #[test]
     fn the_last_message_is_the_input() {
         let request = chat_completions::CompletionRequest::parse(&bytes(&body()), None, None).unwrap();
-        assert_eq!((request.agent.as_str(), &*request.text, request.thread), ("talk", "hello", None));
+        assert_eq!((&*request.model, &*request.text, request.thread), ("talk", "hello", None));
         assert!(request.stream && request.include_usage);
         let parts = json!([{"role": "user", "content": [{"type": "text", "text": "x"}]}]);
         let request = parse("messages", parts).unwrap();

@@ -1,6 +1,6 @@
 //! The request to `/v1/responses`.
 
-use model::{AgentId, Metadata, Tenant, ThreadId, TurnId};
+use model::{Metadata, Tenant, ThreadId, TurnId};
 use serde_json::{Map, Value, json};
 
 use crate::request::{
@@ -15,8 +15,9 @@ use super::options::{message_of, turn_of_item};
 /// The body of a `POST`. Source: <https://platform.openai.com/docs/api-reference/responses/create>.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResponseRequest {
-    /// The agent whose workflow answers; `None`: the agent that answered before.
-    pub agent: Option<AgentId>,
+    /// The id or an alias of the agent whose workflow answers; `None`: the agent that answered
+    /// before.
+    pub model: Option<String>,
     /// The place of the input.
     pub follows: Follows,
     /// Text of the new input.
@@ -73,7 +74,7 @@ pub(crate) const FIELDS: &Known = &[
     ),
     refused("max_tool_calls", SETTINGS),
     read("metadata", ReadShape::Metadata, "Kept with the message, and returned with the response."),
-    read("model", ReadShape::Agent, "The agent that answers. Default: the one that answered before."),
+    read("model", ReadShape::Model, "Id or alias of the agent that answers. Default: the one that answered before."),
     PARALLEL_TOOL_CALLS,
     read(
         "previous_response_id",
@@ -156,7 +157,7 @@ impl ResponseRequest {
         }
         let text = input(&fields, &follows, &mut wanted)?;
         Ok(Self {
-            agent: fields.id("model", |name| AgentId::of_tenant(tenant, name))?,
+            model: fields.model("model")?,
             follows,
             text,
             stream: fields.flag("stream")?,

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use model::{AgentId, Bucket, CommandId, Position, TaskId, Timestamp, WorkflowName};
+use model::{
+    AgentId, AgentSetting, Bucket, CommandId, Position, TaskId, Tenant, Timestamp, WorkflowName,
+};
 use serde_json::{Map, Value};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -91,22 +93,60 @@ pub struct PutAgent {
     pub actor: String,
 }
 
+/// The outcome of putting settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PutAgentOutcome {
+    /// The settings are stored, with this version, which starts at 1.
+    Stored(u64),
+    /// Nothing was written: the agent's own thread is being erased.
+    BeingErased,
+    /// Nothing was written: another agent has the alias.
+    AliasTaken {
+        alias: String,
+        /// The agent that has it.
+        agent: AgentId,
+    },
+}
+
 impl Store {
-    /// Writes an agent's settings and the audit entry in one statement, and returns the version of
-    /// the settings, which starts at 1. Returns `None` and writes nothing when the agent's own
-    /// thread is being erased.
-    pub async fn put_agent(&self, put: &PutAgent) -> Result<Option<u64>, StoreError> {
+    /// Writes an agent's settings, its aliases and the audit entry in one statement.
+    pub async fn put_agent(&self, put: &PutAgent) -> Result<PutAgentOutcome, StoreError> {
+        match self.try_put_agent(put).await {
+            // Another agent took an alias at the same time. Its row is visible now.
+            Err(error) if error.is_unique_violation() => self.try_put_agent(put).await,
+            outcome => outcome,
+        }
+    }
+
+    async fn try_put_agent(&self, put: &PutAgent) -> Result<PutAgentOutcome, StoreError> {
         let statement = sqlx::query(include_str!("agents/put.sql"))
             .bind(agent_bucket(&put.agent))
             .bind(put.agent.as_str())
             .bind(put.workflow.as_str())
             .bind(Value::Object(put.settings.clone()))
             .bind(put.act.to_string())
-            .bind(put.actor.clone());
+            .bind(put.actor.clone())
+            .bind(AgentSetting::ALIASES.strings(&put.settings));
         let rows = self.rows(statement).await?;
         let row = rows.first().ok_or_else(|| StoreError::Row("no row was returned".to_owned()))?;
+        if let Some(alias) = row.try_get("alias")? {
+            return Ok(PutAgentOutcome::AliasTaken { alias, agent: parse_column(row, "alias_of", AgentId::parse)? });
+        }
         let version: Option<i64> = row.try_get("version")?;
-        Ok(version.map(i64::unsigned_abs))
+        Ok(version.map_or(PutAgentOutcome::BeingErased, |version| PutAgentOutcome::Stored(version.unsigned_abs())))
+    }
+
+    /// The agent of a tenant with this alias.
+    pub async fn agent_with_alias(
+        &self,
+        tenant: Option<&Tenant>,
+        alias: &str,
+    ) -> Result<Option<AgentId>, StoreError> {
+        let statement = sqlx::query("SELECT agent_id FROM agent_aliases WHERE tenant = $1 AND alias = $2")
+            .bind(tenant.map_or("-", Tenant::as_str))
+            .bind(alias);
+        let rows = self.rows(statement).await?;
+        rows.first().map(|row| parse_column(row, "agent_id", AgentId::parse)).transpose()
     }
 
     /// Reads an agent. Returns `None` when the agent has no settings, no queue, no thread with its

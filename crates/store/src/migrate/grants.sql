@@ -15,6 +15,7 @@ DECLARE
         ['responses', 'INSERT, UPDATE'],
         ['compactions', 'INSERT, UPDATE'],
         ['agent_settings', 'INSERT, UPDATE'],
+        ['agent_aliases', 'INSERT, DELETE'],
         ['timers', 'INSERT, UPDATE'],
         ['schedules', 'INSERT, UPDATE, DELETE'],
         ['facts', 'INSERT, UPDATE, DELETE'],

@@ -12,7 +12,6 @@ use super::shown::BLOCK_MESSAGES;
 use super::values::{bucket, number, stored};
 use super::{ReasoningThread, flat, highest};
 use crate::error::StoreError;
-use crate::error::sqlstate;
 use crate::statement::Statement;
 use crate::store::Store;
 
@@ -79,7 +78,7 @@ impl Store {
         for _ in 0..APPEND_TRIES {
             let rows = match self.rows(appending(id, new, request)).await {
                 // The same request is running concurrently: the next try finds its result.
-                Err(error) if is_taken(&error) => continue,
+                Err(error) if error.is_unique_violation() => continue,
                 rows => rows?,
             };
             let Some(row) = rows.first() else { return Ok(Appended::NoSession) };
@@ -139,7 +138,7 @@ impl Store {
             .bind(actor.to_owned());
         match self.rows(statement).await {
             // The same request is running concurrently.
-            Err(error) if is_taken(&error) => Ok(None),
+            Err(error) if error.is_unique_violation() => Ok(None),
             rows => rows?.first().map(|row| Ok(number(row.try_get("head_layer")?))).transpose(),
         }
     }
@@ -203,7 +202,7 @@ impl Store {
             .bind(request.map(|request| command(what, request)));
         match self.rows(statement).await {
             // The same request is running concurrently.
-            Err(error) if is_taken(&error) => Ok(None),
+            Err(error) if error.is_unique_violation() => Ok(None),
             rows => rows?.first().map(|row| Ok(number(row.try_get("count")?))).transpose(),
         }
     }
@@ -301,12 +300,4 @@ fn details_text(calls: &[SessionCall]) -> Option<String> {
     let details =
         calls.iter().map(|call| json!({ "arguments": call.arguments, "signature": call.signature }));
     has_any.then(|| Value::Array(details.collect()).to_string())
-}
-
-/// True if the statement failed because a unique value exists already.
-fn is_taken(error: &StoreError) -> bool {
-    match error {
-        StoreError::Statement(sqlx::Error::Database(error)) => sqlstate(error.as_ref()) == "23505",
-        _ => false,
-    }
 }

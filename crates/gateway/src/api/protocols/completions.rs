@@ -15,6 +15,7 @@ use crate::api::protocols::{
     stream,
 };
 use crate::app::request_context::RequestContext;
+use crate::commands::models;
 use crate::commands::submit::{Input, Submission};
 use crate::commands::validate::TurnParameters;
 use crate::openapi::events::Stream;
@@ -56,16 +57,17 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, Problem> {
     let ProtocolRequest { ctx, connection, key, options, headers, body } = posted;
     let mut request = CompletionRequest::parse(&body, named(&ctx, &headers)?, ctx.tenant())?;
     let backend = ctx.backend()?;
+    let agent = models::agent_of_model(backend, ctx.tenant(), &request.model).await?;
     let repeats = Repeats::of_key(key.as_deref());
     let thread = request.thread.map_or_else(|| new_thread(&ctx, key.as_deref()), Ok)?;
     let mut earlier = Vec::new();
-    if request.wanted.history.is_some() && imported::is_wanted(backend, &request.agent).await? {
+    if request.wanted.history.is_some() && imported::is_wanted(backend, &agent).await? {
         earlier = imported::read(backend, &thread, &body)?;
         request.wanted.history = None;
     }
     let input = Input {
         thread: thread.clone(),
-        agent: Some(request.agent.clone()),
+        agent: Some(agent),
         policy: None,
         content: request.text,
         metadata: request.metadata,
@@ -81,7 +83,7 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, Problem> {
     let (message, answer) = enter(&ctx, connection, &thread, submission, repeats).await?;
     let terms = CompletionOptions {
         message: message.clone(),
-        model: request.agent.name().to_owned(),
+        model: request.model,
         created_at: backend.now(),
         include_usage: request.include_usage,
     };

@@ -5,7 +5,7 @@ use http_server::error::{ErrorCode, Problem};
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
-use model::AgentId;
+use model::AgentSetting;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::AgentRow;
@@ -14,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::agents;
 use crate::api::respond::json_no_store;
 use crate::app::request_context::RequestContext;
+use crate::commands;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::schemas;
 use crate::openapi::tags::OPENAI;
@@ -53,7 +54,7 @@ pub(crate) struct Models {
 /// An agent in the form of a model.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ModelView {
-    #[schema(value_type = schemas::AgentIdSchema)]
+    /// The id of the agent, or one of its aliases.
     id: String,
     object: &'static str,
     /// When the agent's settings were first put, in seconds since 1970; 0 for an agent without
@@ -78,11 +79,11 @@ pub(crate) async fn list(
     let store = ctx.store()?.for_tenant(ctx.tenant().cloned());
     let mut all = store.agents(None, after.as_ref(), MOST + 1).await?;
     let has_more = query::has_more(&mut all, MOST);
-    let mut data: Vec<ModelView> = all.iter().map(ModelView::from).collect();
+    let mut data: Vec<ModelView> = all.iter().flat_map(ModelView::of_agent).collect();
     let default = ctx.backend()?.default_agent_of(ctx.tenant());
     // The default agent answers without settings too, so the list is never empty.
     if after.is_none() && !store.agent_admission(&default).await?.is_known {
-        data.insert(0, ModelView::unset(&default));
+        data.insert(0, ModelView::new(default.name(), None));
     }
     Ok(json_no_store(Models { object: "list", data, has_more }))
 }
@@ -91,26 +92,32 @@ pub(crate) async fn get(
     ctx: RequestContext,
     PathParam(model): PathParam<String>,
 ) -> Result<Response, Problem> {
-    let agent: AgentId = ctx.agent(&model)?;
-    let view = match ctx.store()?.agent(&agent).await? {
-        Some(row) => ModelView::from(&row),
-        None if agent == ctx.backend()?.default_agent_of(ctx.tenant()) => ModelView::unset(&agent),
-        None => return Err(agents::unknown()),
-    };
-    Ok(json_no_store(view))
+    let backend = ctx.backend()?;
+    let agent = commands::models::agent_of_model(backend, ctx.tenant(), &model).await;
+    let agent = agent.map_err(|problem| match problem.code() {
+        ErrorCode::InvalidValue => agents::unknown(),
+        _ => problem,
+    })?;
+    let row = backend.store().agent(&agent).await?;
+    if row.is_none() && agent != backend.default_agent_of(ctx.tenant()) {
+        return Err(agents::unknown());
+    }
+    Ok(json_no_store(ModelView::new(&model, row.as_ref())))
 }
 
 impl ModelView {
-    /// An agent without settings.
-    fn unset(agent: &AgentId) -> Self {
-        Self { id: agent.name().to_owned(), object: "model", created: 0, owned_by: "antiphon" }
+    /// An agent by one of its names. `row`: `None` for an agent that nothing is stored of.
+    fn new(name: &str, row: Option<&AgentRow>) -> Self {
+        let settings = row.and_then(|row| row.settings.as_ref());
+        let created = settings.map_or(0, |settings| settings.created_at.0.div_euclid(1_000));
+        Self { id: name.to_owned(), object: "model", created, owned_by: "antiphon" }
     }
-}
 
-impl From<&AgentRow> for ModelView {
-    fn from(row: &AgentRow) -> Self {
-        let created_at = row.settings.as_ref().map(|settings| settings.created_at);
-        Self { created: created_at.map_or(0, |at| at.0.div_euclid(1_000)), ..Self::unset(&row.agent) }
+    /// An agent by its id and its aliases.
+    fn of_agent(row: &AgentRow) -> impl Iterator<Item = Self> {
+        let settings = row.settings.as_ref().map(|settings| &settings.settings);
+        let aliases = settings.map(|settings| AgentSetting::ALIASES.strings(settings)).unwrap_or_default();
+        [row.agent.name()].into_iter().chain(aliases).map(move |name| Self::new(name, Some(row)))
     }
 }
 

@@ -31,9 +31,9 @@ use crate::api::respond::json_no_store;
 use crate::api::turns;
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
-use crate::commands::submit::{self, Input};
+use crate::commands::submit::Input;
 use crate::commands::validate::TurnParameters;
-use crate::commands::{control, owner_query};
+use crate::commands::{control, models, owner_query};
 use crate::openapi::error_codes::{PUBLISH, STREAM};
 use crate::openapi::events::Stream;
 use crate::openapi::operation::{Operation, Scope};
@@ -125,9 +125,13 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, Problem> {
     let backend = ctx.backend()?;
     let repeats = Repeats::of_key(key.as_deref());
     let thread = place(&ctx, &request, key.as_deref()).await?;
+    let agent = match &request.model {
+        Some(model) => Some(models::agent_of_model(backend, ctx.tenant(), model).await?),
+        None => None,
+    };
     let input = Input {
         thread: thread.clone(),
-        agent: request.agent.clone(),
+        agent,
         policy: None,
         content: request.text.clone(),
         metadata: request.metadata.clone(),
@@ -136,8 +140,8 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, Problem> {
         options,
     };
     let submission = resolve(&ctx, &input).await?;
-    let model = match &request.agent {
-        Some(agent) => agent.name().to_owned(),
+    let model = match request.model {
+        Some(model) => model,
         None => model_of(backend, &thread).await?,
     };
     let previous_response_id = match request.follows {

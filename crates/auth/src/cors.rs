@@ -14,6 +14,7 @@ const REQUEST_HEADERS: [&str; 22] = [
     "if-match",
     "last-event-id",
     "x-correlation-id",
+    "x-antiphon-on-disconnect",
     "x-request-id",
     "x-antiphon-actor",
     "x-antiphon-thread",

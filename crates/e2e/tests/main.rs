@@ -27,6 +27,7 @@ mod dead_letters;
 mod default_agent;
 mod demo;
 mod deployment;
+mod disconnects;
 mod doctor;
 mod edge_cases;
 mod erasing;

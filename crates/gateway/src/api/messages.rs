@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::api::answer_stream;
+use crate::api::answer_stream::ClientConnection;
 use crate::api::respond::json_no_store;
 use crate::api::threads;
 use crate::app::request_context::RequestContext;
@@ -47,6 +48,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             )
             .scope(Scope::WriteThreads)
             .input_headers()
+            .disconnect_header()
             .last_event_id_header()
             .body::<MessageBody>(json!({ "content": "How is the weather?", "metadata": { "channel": "web" } }))
             .response::<Accepted>(202, "The turn is in progress or pending", accepted_example())
@@ -147,6 +149,7 @@ pub(crate) async fn send_message(
     let backend = ctx.backend()?;
     if wants_stream(&headers) {
         let after = resume::last_event_id(&headers)?;
+        let connection = ClientConnection::opening(&ctx, connection, &headers)?;
         return in_line(&ctx, backend, connection, &input, after).await;
     }
     let submission = submit::resolve(backend, &input).await?;
@@ -184,7 +187,7 @@ fn wants_stream(headers: &HeaderMap) -> bool {
 async fn in_line(
     ctx: &RequestContext,
     backend: &Backend,
-    connection: ConnectionHandle,
+    connection: ClientConnection,
     input: &Input,
     after: Option<Cursor>,
 ) -> Result<Response, Problem> {

@@ -31,6 +31,7 @@ use store::{RunFailure, TurnState};
 use uuid::Uuid;
 
 use crate::api::answer_stream;
+use crate::api::answer_stream::ClientConnection;
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::submit;
@@ -62,6 +63,7 @@ impl Operation {
     pub(super) fn opens(self) -> Self {
         self.scope(Scope::WriteThreads)
             .input_headers()
+            .disconnect_header()
             .errors(&INPUT)
             .errors(&PUBLISH)
             .errors(&STREAM)
@@ -82,7 +84,7 @@ const MAX_KEY: usize = 200;
 /// A request with a body, in any of the protocols.
 pub(crate) struct ProtocolRequest {
     ctx: RequestContext,
-    connection: ConnectionHandle,
+    connection: ClientConnection,
     key: Option<String>,
     options: TurnOptions,
     headers: HeaderMap,
@@ -105,10 +107,11 @@ where
     let read = async {
         let (key, correlation_id) = (headers::idempotency_key(&headers)?, headers::correlation_id(&headers)?);
         let options = TurnOptions { correlation_id, ..TurnOptions::default() };
-        Ok::<_, Problem>((key, options, body::raw(request).await?))
+        let connection = ClientConnection::opening(&ctx, connection, &headers)?;
+        Ok::<_, Problem>((connection, key, options, body::raw(request).await?))
     };
     let outcome = match read.await {
-        Ok((key, options, body)) => {
+        Ok((connection, key, options, body)) => {
             handle(ProtocolRequest { ctx, connection, key, options, headers, body }).await
         }
         Err(problem) => Err(problem),
@@ -152,7 +155,7 @@ impl TurnAnswer {
 /// Opens the turn of an input, or finds the turn that was opened under the same key.
 pub(crate) async fn open(
     ctx: &RequestContext,
-    connection: ConnectionHandle,
+    connection: ClientConnection,
     input: &Input,
 ) -> Result<(MessageId, TurnAnswer), Problem> {
     let submission = resolve(ctx, input).await?;
@@ -169,7 +172,7 @@ async fn resolve(ctx: &RequestContext, input: &Input) -> Result<Submission, Prob
 /// Opens the turn if it is new.
 async fn enter(
     ctx: &RequestContext,
-    connection: ConnectionHandle,
+    connection: ClientConnection,
     thread: &ThreadId,
     submission: Submission,
     repeats: Repeats,

@@ -259,6 +259,13 @@ impl Operation {
             .errors(&[ErrorCode::InvalidIdempotencyKey, ErrorCode::InvalidCorrelationId])
     }
 
+    /// Adds the header that says what happens to the turn when its client disconnects.
+    pub(crate) fn disconnect_header(self) -> Self {
+        let text = "Whether the turn goes on or is stopped when the client disconnects from its stream.";
+        let schema = json!({ "enum": [headers::CONTINUE, headers::STOP], "default": headers::CONTINUE });
+        self.header(headers::ON_DISCONNECT, text, &schema).errors(&[ErrorCode::InvalidOnDisconnect])
+    }
+
     /// Adds the header that tells how far the reader has read.
     pub(crate) fn last_event_id_header(mut self) -> Self {
         let text = "The id of the last event received. Browsers send it automatically. It takes precedence over `after`.";

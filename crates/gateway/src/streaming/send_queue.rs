@@ -17,7 +17,7 @@ use feed::{FeedEvent, StreamPart};
 use http_body::Frame;
 use http_server::auth::quota::TenantStreamPermit;
 use protocols::native;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -95,6 +95,7 @@ impl SendQueue {
             is_leaving: false,
             written_at: now,
             bytes: metrics::bytes(),
+            early_departure: None,
             uncounted: 0,
             counted_at: now,
         };
@@ -289,6 +290,8 @@ pub(crate) struct SendQueueBody {
     is_leaving: bool,
     written_at: Instant,
     bytes: Counter,
+    /// Notified when the client leaves before the end of the stream.
+    early_departure: Option<oneshot::Sender<()>>,
     /// Bytes not yet added to the counter, and the time of the last addition.
     uncounted: u64,
     counted_at: Instant,
@@ -298,6 +301,19 @@ impl SendQueueBody {
     /// Keeps the permits until the body is dropped.
     pub(crate) fn keep(&mut self, subscriber: SubscriberPermit, tenant: Option<TenantStreamPermit>) {
         self._permits = Some((subscriber, tenant));
+    }
+
+    /// The returned receiver gets a value when the client leaves before the end of the stream. It
+    /// gets none when the stream ends or is cut here.
+    pub(crate) fn early_departure(&mut self) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        self.early_departure = Some(sender);
+        receiver
+    }
+
+    /// Drops the body although its client has not left.
+    pub(crate) fn discard(mut self) {
+        self.early_departure = None;
     }
 
     /// The next values for an encoder of another protocol; `None` when a heartbeat is due. Parts
@@ -398,7 +414,15 @@ impl Drop for SendQueueBody {
     fn drop(&mut self) {
         self.bytes.increment(self.uncounted);
         metrics::subscribers(-1.0);
-        self.shared.lock().close();
+        let was_open = {
+            let mut queue = self.shared.lock();
+            let was_open = queue.state == QueueState::Open;
+            queue.close();
+            was_open
+        };
+        if was_open && let Some(departure) = self.early_departure.take() {
+            let _ = departure.send(());
+        }
         self.shared.drained.notify_waiters();
         if let Some(departures) = self.shared.departures.get() {
             departures.notify_one();

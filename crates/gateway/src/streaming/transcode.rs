@@ -126,8 +126,12 @@ pub(crate) async fn collect_until_end<P: Protocol>(
 ) -> Result<(), StreamAborted> {
     loop {
         let events = send_queue.next_values().await?;
-        if transcoder.collect(&events.unwrap_or_default())? {
-            return Ok(());
+        match transcoder.collect(&events.unwrap_or_default()) {
+            Ok(false) => {}
+            ended => {
+                send_queue.discard();
+                return ended.map(drop);
+            }
         }
     }
 }
@@ -154,8 +158,12 @@ where
             let rest = match output.then {
                 StreamAction::Continue if output.bytes.is_empty() => continue,
                 StreamAction::Continue => Ok(Some((send_queue, transcoder))),
-                StreamAction::Close => Ok(None),
+                StreamAction::Close => {
+                    send_queue.discard();
+                    Ok(None)
+                }
                 StreamAction::Abort => {
+                    send_queue.discard();
                     metrics::subscriber_aborted(AbortReason::Retold);
                     Err(StreamAborted)
                 }

@@ -128,6 +128,8 @@ error_codes! {
         "the metadata contains a value or a key that is not allowed";
     InvalidNotBefore => "invalid_not_before", BAD_REQUEST, NEVER,
         "this is not a time that a task can wait for";
+    InvalidOnDisconnect => "invalid_on_disconnect", BAD_REQUEST, NEVER,
+        "X-Antiphon-On-Disconnect is neither `continue` nor `stop`";
     InvalidParameters => "invalid_parameters", BAD_REQUEST, NEVER,
         "the parameters contain a value that is not allowed";
     InvalidPosition => "invalid_position", BAD_REQUEST, NEVER, "this is not a position";

@@ -1,4 +1,4 @@
-//! Headers of the API: actor, idempotency key, correlation id.
+//! Headers of the API: actor, idempotency key, correlation id, effect of a disconnect.
 
 use axum::http::{HeaderMap, HeaderValue};
 
@@ -23,6 +23,23 @@ pub fn correlation_id(headers: &HeaderMap) -> Result<Option<Box<str>>, Problem> 
     let (code, header_name) = (ErrorCode::InvalidCorrelationId, "X-Correlation-Id");
     let id = one_of(headers, "x-correlation-id", code, header_name, MAX_HEADER_LEN)?;
     Ok(id.map(Into::into))
+}
+
+/// The header with the effect of a disconnect.
+pub const ON_DISCONNECT: &str = "X-Antiphon-On-Disconnect";
+/// The turn goes on when its client disconnects.
+pub const CONTINUE: &str = "continue";
+/// The turn is stopped when its client disconnects.
+pub const STOP: &str = "stop";
+
+/// Whether the turn is stopped when the client disconnects before the answer has ended.
+pub fn stops_on_disconnect(headers: &HeaderMap) -> Result<bool, Problem> {
+    let (code, name) = (ErrorCode::InvalidOnDisconnect, "x-antiphon-on-disconnect");
+    match one_of(headers, name, code, ON_DISCONNECT, MAX_HEADER_LEN)?.as_deref() {
+        None | Some(CONTINUE) => Ok(false),
+        Some(STOP) => Ok(true),
+        Some(_) => Err(Problem::new(code, format!("{ON_DISCONNECT} must be {CONTINUE} or {STOP}"))),
+    }
 }
 
 /// The header with the ETag that a resource must have.

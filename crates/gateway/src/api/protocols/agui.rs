@@ -86,6 +86,7 @@ async fn follow(posted: ProtocolRequest) -> Result<Response, Problem> {
     let ProtocolRequest { ctx, connection, body, .. } = posted;
     let (thread, run) = AgUiRequest::parse_connect(&body, ctx.tenant())?;
     let backend = ctx.backend()?;
+    let connection = connection.reading();
     let found = match named(&ctx, connection.clone(), &thread, &run).await? {
         Some(found) => Some(found),
         None => match active(backend, &thread).await? {
@@ -120,7 +121,7 @@ async fn named(
         }
     }
     let known = Submission::Duplicate(claim.turn, state);
-    enter(ctx, connection, thread, known, Repeats::Same).await.map(Some)
+    enter(ctx, connection.into(), thread, known, Repeats::Same).await.map(Some)
 }
 
 /// Whether a turn that is not in the store is in progress or waits.

@@ -156,9 +156,13 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, Problem> {
     let row = backend.store().put_response(&thread, submission.turn(), &asked).await?;
     let (message, answer) = enter(&ctx, connection, &thread, submission, repeats).await?;
     let terms = terms(&thread, &message, row.asked, row.created_at);
-    if request.background && !request.stream && matches!(answer, TurnAnswer::Live(_)) {
-        return Ok(json(Responses::under_way(terms, false)));
-    }
+    let answer = match answer {
+        TurnAnswer::Live(send_queue) if request.background && !request.stream => {
+            send_queue.discard();
+            return Ok(json(Responses::under_way(terms, false)));
+        }
+        answer => answer,
+    };
     let fold = Responses::new(terms, Resume::Start);
     if request.stream {
         return Ok(stream(fold, message, answer));

@@ -20,6 +20,7 @@ use store::{Range, StoredMessage};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::answer_stream;
+use crate::api::answer_stream::ClientConnection;
 use crate::api::history;
 use crate::api::pending_inputs::PendingInputs;
 use crate::api::protocols::{
@@ -151,7 +152,7 @@ fn with_client_id(metadata: Metadata, id: Option<&str>) -> Metadata {
 /// stays unchanged.
 async fn retry(
     ctx: &RequestContext,
-    connection: ConnectionHandle,
+    connection: ClientConnection,
     request: &UiMessageRequest,
     regenerated: &Regenerated,
     actor: String,

@@ -7,7 +7,7 @@
 /// Methods of the API.
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 /// Request headers that the server reads, and some that client libraries add.
-const REQUEST_HEADERS: [&str; 22] = [
+const REQUEST_HEADERS: [&str; 23] = [
     "authorization",
     "content-type",
     "idempotency-key",

@@ -26,7 +26,7 @@ async fn chats_without_an_agent_belong_to_the_default_agent() {
     assert_eq!((&model["id"], &model["created"]), (&json!("default"), &json!(0)));
 
     let first = api.say("chat", "hello").await.unwrap();
-    let mut asked = asked_for(&workflow, &first).await;
+    let asked = asked_for(&workflow, &first).await;
     assert_eq!(asked.raw["agent_id"], "default");
     assert_eq!(agent_of(api, "chat").await, "default", "before the first answer has ended");
     asked.answer("hi").await.unwrap();

@@ -34,6 +34,7 @@ mod erasing;
 mod examples;
 mod exports;
 mod fact_vectors;
+mod feedback;
 mod fixture;
 mod follow_ups;
 mod following;

@@ -1,5 +1,6 @@
 //! The API: one file per resource, with its operations, their handlers and types.
 
+pub(crate) mod additions;
 pub(crate) mod agent_settings;
 pub(crate) mod agents;
 pub(crate) mod answer_stream;
@@ -14,6 +15,7 @@ pub(crate) mod erasures;
 pub(crate) mod events;
 pub(crate) mod exports;
 pub(crate) mod failed_turns;
+pub(crate) mod feedback;
 pub(crate) mod follow_ups;
 pub(crate) mod forks;
 pub(crate) mod heartbeats;

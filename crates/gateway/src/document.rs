@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::api::protocols::{agui, completions, models, responses, ui_message};
 use crate::api::{
     agents, audit, batches, budgets, context, dead_letters, delayed_tasks, docs, erasures, events, exports,
-    failed_turns, follow_ups, forks, heartbeats, history, imports, incidents, keys, memory, messages, notes,
+    failed_turns, feedback, follow_ups, forks, heartbeats, history, imports, incidents, keys, memory, messages, notes,
     reasoning, schedules, service_info, signing_keys, tasks, tenants, thread_list, threads, tickets,
     tool_incidents, turns, usage,
 };
@@ -54,6 +54,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         exports::operations(),
         imports::operations(),
         failed_turns::operations(),
+        feedback::operations(),
         follow_ups::operations(),
         forks::operations(),
         heartbeats::operations(),

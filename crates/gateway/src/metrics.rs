@@ -19,8 +19,11 @@ const FRAME_DECODE_ERRORS: &str = "antiphon_gateway_frame_decode_errors_total";
 const READS: &str = "antiphon_gateway_reads_total";
 const REPLICA_USED: &str = "antiphon_gateway_replica_used";
 const REPLICA_LAG: &str = "antiphon_gateway_replica_lag_seconds";
+const FEEDBACK: &str = "antiphon_gateway_feedback_total";
 const FRAMES_DROPPED: &str = "antiphon_gateway_frames_dropped_total";
 
+/// Kinds of feedback, by its score.
+const FEEDBACK_SCORES: [&str; 4] = ["positive", "neutral", "negative", "none"];
 /// Kinds of published commands.
 const COMMAND_KINDS: [&str; 6] = ["turn", "retry_turn", "task", "act", "note", "replay"];
 const STORED: &str = "stored";
@@ -129,6 +132,10 @@ pub const METRICS: &[MetricDescription] = &[
     .by(&["kind", "outcome"]),
     MetricDescription::counter(FRAME_DECODE_ERRORS, "Frames or replies of owners that could not be decoded"),
     MetricDescription::counter(
+        FEEDBACK,
+        "Feedback on messages, by `score`: `positive`, `neutral`, `negative`, `none` (without a score)",
+    ),
+    MetricDescription::counter(
         FRAMES_DROPPED,
         "Frames dropped because their thread's feed was behind; it requests what is missing",
     ),
@@ -162,6 +169,9 @@ fn register_at_zero() {
         .iter()
         .chain(&[RESYNCS, FRAME_DECODE_ERRORS, FRAMES_DROPPED])
         .for_each(|name| counter!(*name).increment(0));
+    for score in FEEDBACK_SCORES {
+        counter!(FEEDBACK, "score" => score).increment(0);
+    }
     for from in ReadFrom::ALL {
         counter!(READS, "from" => from.name()).increment(0);
     }
@@ -218,6 +228,18 @@ pub(crate) fn subscriber_aborted(reason: AbortReason) {
 
 pub(crate) fn frame_decode_error() {
     counter!(FRAME_DECODE_ERRORS).increment(1);
+}
+
+/// Counts feedback that was stored.
+pub(crate) fn feedback(score: Option<f64>) {
+    let [positive, neutral, negative, none] = FEEDBACK_SCORES;
+    let score = match score {
+        Some(score) if score > 0.0 => positive,
+        Some(score) if score < 0.0 => negative,
+        Some(_) => neutral,
+        None => none,
+    };
+    counter!(FEEDBACK, "score" => score).increment(1);
 }
 
 pub(crate) fn frame_dropped() {

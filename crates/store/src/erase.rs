@@ -59,9 +59,13 @@ const OF_TENANTS: [(&str, &str); 12] = [
     ),
 ];
 
-/// Rows with the scope of one user, in any thread: the table, and an expression for the tenant of a
-/// row.
-const OF_USERS: [(&str, &str); 2] = [("facts", "antiphon_tenant_of(agent_id)"), ("budgets", "tenant")];
+/// Rows of one user, in any thread: the table, and a condition for the rows of the user $1 of the
+/// tenant $2.
+const OF_USERS: [(&str, &str); 3] = [
+    ("facts", "scope = 'user:' || $1 AND antiphon_tenant_of(agent_id) = $2"),
+    ("budgets", "scope = 'user:' || $1 AND tenant = $2"),
+    ("feedback", "user_id = $1 AND tenant = $2"),
+];
 
 /// A condition: the column names the user $1 as an actor.
 fn names_user(column: &str) -> String {
@@ -138,6 +142,7 @@ fn places() -> Vec<ErasedTable> {
     let mut places: Vec<ErasedTable> = [
         "threads",
         "thread_list",
+        "feedback",
         "spilled_turns",
         "failed_turns",
         "failed_messages",
@@ -457,7 +462,7 @@ impl Store {
                 counts.insert("erasures".to_owned(), self.forget_user_in_erasures(&tenant, user).await?);
                 for (table, whose) in OF_USERS {
                     let sql = format!(
-                        "WITH gone AS (DELETE FROM {table} WHERE scope = 'user:' || $1 AND {whose} = $2 RETURNING 1)
+                        "WITH gone AS (DELETE FROM {table} WHERE {whose} RETURNING 1)
                          SELECT count(*) AS count FROM gone"
                     );
                     let statement = sqlx::query(AssertSqlSafe(sql)).bind(user.clone()).bind(tenant.clone());

@@ -27,6 +27,7 @@ mod error;
 mod export_import;
 mod fact_vectors;
 mod facts;
+mod feedback;
 mod history;
 mod incidents;
 mod leases;
@@ -77,6 +78,10 @@ pub use export_import::IndexedMessage;
 pub use fact_vectors::{FactToEmbed, VectorTables, lay_out_vectors};
 pub use facts::{
     AnswerFact, FactCommand, FactFilter, FactOutcome, FactRow, FactScope, FoundFact, NewFact, NotedFact,
+};
+pub use feedback::{
+    Feedback, FeedbackCursor, FeedbackFilter, FeedbackOutcome, FeedbackRow, MAX_COMMENT, MAX_FEEDBACK_OF_MESSAGE,
+    MAX_LABEL,
 };
 pub use history::{Range, StoredMessage};
 pub use incidents::IncidentRow;

@@ -24,6 +24,7 @@ async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
 const OWNED: [(&str, &str); 29] = [
     ("threads", "thread_id"),
     ("thread_list", "thread_id"),
+    ("feedback", "thread_id"),
     ("messages", "thread_id"),
     ("spilled_messages", "thread_id"),
     ("failed_turns", "thread_id"),

@@ -148,6 +148,8 @@ async fn a_tenant_acts_on_nothing_of_another() {
         ("DELETE", format!("/v1/threads/t1/failed-turns/{turn}"), None),
         ("POST", "/v1/threads/t1/compactions/undo".to_owned(), None),
         ("PATCH", "/v1/threads/t1".to_owned(), Some(json!({"title": "theirs", "archived": true}))),
+        ("PUT", "/v1/threads/t1/messages/m1/feedback".to_owned(), Some(json!({"score": 1}))),
+        ("DELETE", "/v1/threads/t1/messages/m1/feedback".to_owned(), None),
     ];
     for foreign in [gate.token(json!({"tenant": "other"})), gate.key(None, "admin", None).await] {
         for (method, path, body) in &acts {

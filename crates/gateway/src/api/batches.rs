@@ -7,12 +7,13 @@ use http_server::error::{ErrorCode, Problem};
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
-use model::{Position, Role, ThreadId, TurnId};
+use model::{Position, ThreadId, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::Store;
 use utoipa::{IntoParams, ToSchema};
 
+use crate::api::additions::Additions;
 use crate::api::open_batch::{self, RunningBatch};
 use crate::api::respond::json_no_store;
 use crate::api::views::{self, BatchView, WholeBatch};
@@ -23,7 +24,6 @@ use crate::openapi::examples::message_example;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::schemas;
 use crate::openapi::tags::{AGENTS, THREADS};
-use crate::streaming::remembered;
 
 pub(crate) fn operations() -> Vec<Operation> {
     vec![
@@ -201,11 +201,10 @@ pub(crate) async fn get(
             _ => unknown(),
         });
     };
-    let answers = messages.iter().filter(|message| message.role == Role::Assistant);
-    let facts = remembered::of_answers(store, &thread, answers.map(|answer| &answer.message_id)).await?;
+    let additions = Additions::read(store, &thread, &messages).await?;
     let shown = BatchView::new(found, backend.now(), timeout_ms(store, &thread).await?);
     let mut whole = WholeBatch::new(shown, found, messages);
-    views::add_remembered(&mut whole.messages, facts);
+    additions.add_to(&mut whole.messages);
     Ok(json_no_store(whole))
 }
 

@@ -5,12 +5,13 @@ use http_server::error::{ErrorCode, Problem};
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
-use model::{Position, Role, ThreadId};
+use model::{Position, ThreadId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{Range, StoredMessage};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::api::additions::Additions;
 use crate::api::pending_inputs::{PendingInputView, PendingInputs};
 use crate::api::respond::json_no_store;
 use crate::api::threads;
@@ -21,8 +22,6 @@ use crate::openapi::examples::message_example;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::schemas;
 use crate::openapi::tags::THREADS;
-use crate::streaming::remembered;
-use crate::streaming::remembered::RememberedFacts;
 
 pub(crate) fn operations() -> Vec<Operation> {
     vec![
@@ -153,12 +152,12 @@ pub(crate) async fn list(
         Some(false) | None => None,
     };
     let page = PagePlace { next: query.next, limit: query.limit };
-    let (mut messages, facts, next, pending) = read(&ctx, &thread, range, page, true, pending).await?;
+    let (mut messages, additions, next, pending) = read(&ctx, &thread, range, page, true, pending).await?;
     if !range.with_synthetic {
         views::withhold(&mut messages);
     }
     let mut messages: Vec<MessageView> = messages.into_iter().map(MessageView::from).collect();
-    views::add_remembered(&mut messages, facts);
+    additions.add_to(&mut messages);
     let owner_status = pending.as_ref().map(|pending| pending.owner_status().name());
     let pending_is_cut = pending.as_ref().is_some_and(PendingInputs::is_cut);
     let pending = pending.map(PendingInputs::into_views);
@@ -172,8 +171,7 @@ pub(crate) struct PagePlace {
     pub(crate) limit: Option<String>,
 }
 
-/// A page of whole batches with the facts remembered since its answers, if wanted, the `next`
-/// value, and the pending inputs if this page has the newest messages. The page ends at `before`
+/// A page of whole batches with the additions to its messages, if wanted, the `next` value, and the pending inputs if this page has the newest messages. The page ends at `before`
 /// unless there is an `after`.
 ///
 /// The inputs were read before the page, so each input is in one of the two: those that were
@@ -183,9 +181,9 @@ pub(crate) async fn read(
     thread: &ThreadId,
     mut range: Range,
     place: PagePlace,
-    wants_facts: bool,
+    wants_additions: bool,
     mut pending: Option<PendingInputs>,
-) -> Result<(Vec<StoredMessage>, RememberedFacts, Option<String>, Option<PendingInputs>), Problem> {
+) -> Result<(Vec<StoredMessage>, Additions, Option<String>, Option<PendingInputs>), Problem> {
     let is_backwards = range.before.is_some() && range.after.is_none();
     let mut is_newest = !is_backwards || range.before == Some(Position::MAX);
     if let Some(next) = query::position("next", place.next)? {
@@ -200,13 +198,14 @@ pub(crate) async fn read(
     let page = |most: u32| {
         ctx.read_known_from(from_primary, move |store| async move {
             let Some(messages) = store.history(thread, range, most).await? else { return Ok(None) };
-            let answers = messages.iter().filter(|message| wants_facts && message.role == Role::Assistant);
-            let facts =
-                remembered::of_answers(&store, thread, answers.map(|answer| &answer.message_id)).await?;
-            Ok(Some((messages, facts)))
+            let additions = match wants_additions {
+                true => Additions::read(&store, thread, &messages).await?,
+                false => Additions::default(),
+            };
+            Ok(Some((messages, additions)))
         })
     };
-    let (messages, mut facts) = match page(limit + 1).await? {
+    let (messages, mut additions) = match page(limit + 1).await? {
         Some(found) => found,
         None => threads::check_begun(ctx.backend()?, thread).await.map(|()| Default::default())?,
     };
@@ -214,8 +213,8 @@ pub(crate) async fn read(
         Some(page) => page,
         // A batch that is longer than the page is shown alone.
         None => {
-            let (longer, longer_facts) = page(LONGEST + 1).await?.unwrap_or_default();
-            facts = longer_facts;
+            let (longer, longer_additions) = page(LONGEST + 1).await?.unwrap_or_default();
+            additions = longer_additions;
             nearest_batch(longer, is_backwards)
         }
     };
@@ -225,7 +224,7 @@ pub(crate) async fn read(
         pending.remove_committed(&messages);
     }
     let is_newest = is_newest && (is_backwards || !has_more);
-    Ok((messages, facts, next, pending.filter(|_| is_newest)))
+    Ok((messages, additions, next, pending.filter(|_| is_newest)))
 }
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ use crate::commands::control::ControlOutcome;
 use crate::openapi::error_codes::PUBLISH;
 use crate::openapi::operation::Operation;
 use crate::openapi::schemas;
-use crate::streaming::remembered::RememberedFacts;
 
 mod batch;
 
@@ -159,6 +158,10 @@ pub(crate) struct MessageView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub(crate) remembered: Vec<RememberedFact>,
+    /// What users say of the message. Set in histories and batches; absent when there is none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub(crate) feedback: Vec<MessageFeedback>,
     #[schema(value_type = Option<schemas::PositionSchema>, required)]
     pub(crate) parent_id: Option<Position>,
     /// For an input: when it was accepted. For other messages: when the message was complete; null
@@ -191,18 +194,10 @@ impl From<StoredMessage> for MessageView {
             metadata: FollowUpHint::hidden_in(&item.metadata).to_value(),
             token_count: item.token_count.and_then(|count| count.try_into().ok()),
             remembered: Vec::new(),
+            feedback: Vec::new(),
             parent_id: parent,
             created_at: rfc3339(item.created_at),
             started_at: item.started_at.and_then(rfc3339),
-        }
-    }
-}
-
-/// Adds to each answer the facts that were remembered after it.
-pub(crate) fn add_remembered(messages: &mut [MessageView], mut facts: RememberedFacts) {
-    for message in messages {
-        if let Some(facts) = facts.remove(message.message_id.as_str()) {
-            message.remembered = facts;
         }
     }
 }

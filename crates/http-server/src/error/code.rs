@@ -113,6 +113,7 @@ error_codes! {
     InvalidDecision => "invalid_decision", BAD_REQUEST, NEVER,
         "this is not a valid decision about a tool call";
     InvalidFact => "invalid_fact", BAD_REQUEST, NEVER, "a field of the fact is out of its range";
+    InvalidFeedback => "invalid_feedback", BAD_REQUEST, NEVER, "a field of the feedback is out of its range";
     InvalidFormat => "invalid_format", BAD_REQUEST, NEVER, "there is no such format";
     InvalidHost => "invalid_host", BAD_REQUEST, NEVER, "the request does not name exactly one host";
     InvalidId => "invalid_id", BAD_REQUEST, NEVER,
@@ -203,6 +204,8 @@ error_codes! {
         "the thread has the maximum number of subscribers at this gateway; try another one";
     TooManyUnknownKeys => "too_many_unknown_keys", TOO_MANY_REQUESTS, after(1),
         "the address has sent too many unknown keys";
+    TooMuchFeedback => "too_much_feedback", CONFLICT, NEVER,
+        "the message has feedback of the maximum number of users";
     ToolIncidentDecided => "tool_incident_decided", CONFLICT, NEVER, "this tool call is decided already";
     TurnDeleted => "turn_deleted", GONE, NEVER,
         "the turn of this key has ended, and the retention of its agent has deleted it";
@@ -224,10 +227,11 @@ error_codes! {
         "the agent remembers no such fact, or another one has taken its place";
     UnknownFailedTurn => "unknown_failed_turn", NOT_FOUND, NEVER,
         "there is no such failed turn in this thread";
+    UnknownFeedback => "unknown_feedback", NOT_FOUND, NEVER, "the user has no feedback on this message";
     UnknownFollowUp => "unknown_follow_up", NOT_FOUND, NEVER, "there is no such follow-up in this thread";
     UnknownKey => "unknown_key", NOT_FOUND, NEVER, "there is no such key";
     UnknownMessage => "unknown_message", NOT_FOUND, NEVER,
-        "the reasoning session has no message of that number";
+        "there is no such message in the thread or the reasoning session";
     UnknownResponse => "unknown_response", NOT_FOUND, NEVER, "there is no such response";
     UnknownSchedule => "unknown_schedule", NOT_FOUND, NEVER, "the agent has no such schedule";
     UnknownSession => "unknown_session", NOT_FOUND, NEVER, "there is no such reasoning session";

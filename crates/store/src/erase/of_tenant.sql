@@ -3,6 +3,7 @@
 SELECT DISTINCT thread_id FROM (
     SELECT thread_id FROM threads
     UNION ALL SELECT thread_id FROM thread_list
+    UNION ALL SELECT thread_id FROM feedback
     UNION ALL SELECT thread_id FROM spilled_turns
     UNION ALL SELECT thread_id FROM failed_turns
     UNION ALL SELECT thread_id FROM failed_messages

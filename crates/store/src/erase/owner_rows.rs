@@ -47,10 +47,10 @@ impl Store {
                         "facts" => {
                             "coalesce(thread_id, '') <> ALL ($3::text[]) AND agent_id <> ALL ($3::text[])"
                         }
+                        "feedback" => "thread_id <> ALL ($3::text[])",
                         _ => "$3::text[] IS NOT NULL",
                     };
-                    let sql =
-                        counted(table, &format!("scope = 'user:' || $1 AND {whose} = $2 AND {elsewhere}"));
+                    let sql = counted(table, &format!("{whose} AND {elsewhere}"));
                     let statement = sqlx::query(AssertSqlSafe(sql)).bind(user.clone()).bind(tenant.clone());
                     let rows = self.rows(statement.bind(ids.clone())).await?;
                     counts.insert(table.to_owned(), count(&rows)?);

@@ -9,6 +9,7 @@ DECLARE
     written CONSTANT text[][] := ARRAY[
         ['threads', 'INSERT, UPDATE'],
         ['thread_list', 'INSERT, UPDATE'],
+        ['feedback', 'INSERT, UPDATE, DELETE'],
         ['erased_threads', 'UPDATE'],
         ['erasures', 'INSERT'],
         ['idempotency_keys', 'INSERT, UPDATE'],

@@ -27,6 +27,10 @@ WITH still AS MATERIALIZED (
     FROM still AS s
     WHERE t.bucket = s.bucket AND t.thread_id = s.thread_id AND EXISTS (SELECT FROM gone)
 )
+, unsaid AS (
+    DELETE FROM feedback AS f USING gone AS g
+    WHERE f.bucket = g.bucket AND f.thread_id = g.thread_id AND f.message_id = g.message_id
+)
 -- A title is a copy of the first message, or made from the messages by the workflow.
 , untitled AS (
     UPDATE thread_list AS l SET title = NULL, title_by = NULL

@@ -1,0 +1,205 @@
+//! What users say of messages: scores, labels and comments.
+//!
+//! Entry points: [`Store::put_feedback`], [`Store::feedback_of`] and [`Store::list_feedback`].
+
+use model::{AgentId, MessageId, Tenant, ThreadId, Timestamp};
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::error::StoreError;
+use crate::row::{count, message_id, parse_column};
+use crate::store::Store;
+
+/// Maximum length of a label, in bytes.
+pub const MAX_LABEL: usize = 256;
+/// Maximum length of a comment, in bytes.
+pub const MAX_COMMENT: usize = 16 << 10;
+/// Maximum number of users whose feedback on one message is stored.
+pub const MAX_FEEDBACK_OF_MESSAGE: i64 = 100;
+
+/// What a user says of a message. At least one of score, label and comment is set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Feedback {
+    pub thread: ThreadId,
+    pub message: MessageId,
+    /// `None`: no user was named.
+    pub user: Option<String>,
+    /// From -1 (bad) to 1 (good).
+    pub score: Option<f64>,
+    /// At most [`MAX_LABEL`] bytes.
+    pub label: Option<String>,
+    /// At most [`MAX_COMMENT`] bytes.
+    pub comment: Option<String>,
+}
+
+/// Stored feedback.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FeedbackRow {
+    pub feedback: Feedback,
+    /// The agent that answered in the thread at that time.
+    pub agent: AgentId,
+    /// When it was given first (database clock).
+    pub created_at: Timestamp,
+    /// When it was given last, in microseconds since 1970 (database clock).
+    pub updated_us: i64,
+}
+
+/// The outcome of giving feedback.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FeedbackOutcome {
+    /// It is stored; true: it is the user's first on this message.
+    Stored(FeedbackRow, bool),
+    /// No message of the thread has this id.
+    UnknownMessage,
+    /// [`MAX_FEEDBACK_OF_MESSAGE`] users have given feedback on the message.
+    Full,
+}
+
+/// A place in a list of feedback, from which the next page continues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeedbackCursor {
+    pub updated_us: i64,
+    pub thread: ThreadId,
+    pub message: MessageId,
+    pub user: Option<String>,
+}
+
+/// What a list of feedback is restricted to.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FeedbackFilter {
+    /// Only feedback on answers of this agent.
+    pub agent: Option<AgentId>,
+    /// Only feedback with this label.
+    pub label: Option<String>,
+    /// Only scores up to this one.
+    pub max_score: Option<f64>,
+    /// Only feedback after this place.
+    pub after: Option<FeedbackCursor>,
+}
+
+impl FeedbackRow {
+    /// The place of this feedback in a list.
+    pub fn cursor(&self) -> FeedbackCursor {
+        let Feedback { thread, message, user, .. } = &self.feedback;
+        let (thread, message, user) = (thread.clone(), message.clone(), user.clone());
+        FeedbackCursor { updated_us: self.updated_us, thread, message, user }
+    }
+}
+
+impl Store {
+    /// Stores feedback in place of the user's earlier feedback on the same message.
+    pub async fn put_feedback(&self, feedback: &Feedback) -> Result<FeedbackOutcome, StoreError> {
+        let statement = sqlx::query(include_str!("feedback/put.sql"))
+            .bind(feedback.thread.bucket().get() as i16)
+            .bind(feedback.thread.as_str())
+            .bind(feedback.message.as_str())
+            .bind(feedback.user.as_deref().unwrap_or_default())
+            .bind(feedback.score)
+            .bind(feedback.label.as_deref())
+            .bind(feedback.comment.as_deref())
+            .bind(MAX_FEEDBACK_OF_MESSAGE);
+        let rows = self.rows(statement).await?;
+        let row = rows.first().ok_or_else(|| StoreError::Row("no row was returned".to_owned()))?;
+        if !row.try_get::<bool, _>("is_known")? {
+            return Ok(FeedbackOutcome::UnknownMessage);
+        }
+        match row.try_get::<Option<bool>, _>("is_new")? {
+            Some(is_new) => Ok(FeedbackOutcome::Stored(feedback_row(row)?, is_new)),
+            None => Ok(FeedbackOutcome::Full),
+        }
+    }
+
+    /// Deletes the user's feedback on a message. False if there was none.
+    pub async fn delete_feedback(
+        &self,
+        thread: &ThreadId,
+        message: &MessageId,
+        user: Option<&str>,
+    ) -> Result<bool, StoreError> {
+        let statement = sqlx::query(
+            "WITH gone AS (
+                 DELETE FROM feedback WHERE bucket = $1 AND thread_id = $2 AND message_id = $3 AND user_id = $4 RETURNING 1
+             ) SELECT count(*) AS count FROM gone",
+        )
+        .bind(thread.bucket().get() as i16)
+        .bind(thread.as_str())
+        .bind(message.as_str())
+        .bind(user.unwrap_or_default());
+        Ok(count(&self.rows(statement).await?)? > 0)
+    }
+
+    /// The feedback on these messages of a thread, oldest first.
+    pub async fn feedback_of(
+        &self,
+        thread: &ThreadId,
+        messages: &[MessageId],
+    ) -> Result<Vec<FeedbackRow>, StoreError> {
+        if messages.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sql = format!(
+            "SELECT {COLUMNS} FROM feedback AS f
+             WHERE f.bucket = $1 AND f.thread_id = $2 AND f.message_id = ANY ($3)
+             ORDER BY f.created_at, f.user_id"
+        );
+        let statement = sqlx::query(AssertSqlSafe(sql))
+            .bind(thread.bucket().get() as i16)
+            .bind(thread.as_str())
+            .bind(messages.iter().map(|message| message.as_str().to_owned()).collect::<Vec<_>>());
+        self.rows(statement).await?.iter().map(feedback_row).collect()
+    }
+
+    /// At most `limit` feedback of a tenant, newest first.
+    pub async fn list_feedback(
+        &self,
+        tenant: Option<&Tenant>,
+        filter: &FeedbackFilter,
+        limit: u32,
+    ) -> Result<Vec<FeedbackRow>, StoreError> {
+        let by_agent = if filter.agent.is_some() { "f.agent_id = $2" } else { "$2::text IS NULL" };
+        let after = filter.after.as_ref();
+        let sql = format!(
+            "SELECT {COLUMNS} FROM feedback AS f
+             WHERE f.tenant = $1 AND {by_agent}
+               AND ($3::text IS NULL OR f.label = $3) AND ($4::double precision IS NULL OR f.score <= $4)
+               AND (f.updated_at, f.thread_id, f.message_id, f.user_id)
+                   < (to_timestamp(0) + $5 * interval '1 microsecond', $6, $7, $8)
+             ORDER BY f.updated_at DESC, f.thread_id DESC, f.message_id DESC, f.user_id DESC
+             LIMIT $9"
+        );
+        let statement = sqlx::query(AssertSqlSafe(sql))
+            .bind(tenant.map_or("-", Tenant::as_str))
+            .bind(filter.agent.as_ref().map(AgentId::as_str))
+            .bind(filter.label.as_deref())
+            .bind(filter.max_score)
+            // A time far in the future, which timestamps can hold.
+            .bind(after.map_or(i64::from(u32::MAX) * 1_000_000, |after| after.updated_us))
+            .bind(after.map_or("", |after| after.thread.as_str()))
+            .bind(after.map_or("", |after| after.message.as_str()))
+            .bind(after.and_then(|after| after.user.as_deref()).unwrap_or_default())
+            .bind(i64::from(limit));
+        self.rows(statement).await?.iter().map(feedback_row).collect()
+    }
+}
+
+const COLUMNS: &str = "f.thread_id, f.message_id, f.user_id, f.agent_id, f.score, f.label, f.comment,
+    (extract(epoch FROM f.created_at) * 1000)::bigint AS created_ms,
+    (extract(epoch FROM f.updated_at) * 1000000)::bigint AS updated_us";
+
+fn feedback_row(row: &PgRow) -> Result<FeedbackRow, StoreError> {
+    let user: String = row.try_get("user_id")?;
+    let feedback = Feedback {
+        thread: parse_column(row, "thread_id", ThreadId::parse)?,
+        message: message_id(row)?,
+        user: Some(user).filter(|user| !user.is_empty()),
+        score: row.try_get("score")?,
+        label: row.try_get("label")?,
+        comment: row.try_get("comment")?,
+    };
+    Ok(FeedbackRow {
+        feedback,
+        agent: parse_column(row, "agent_id", AgentId::parse)?,
+        created_at: Timestamp(row.try_get("created_ms")?),
+        updated_us: row.try_get("updated_us")?,
+    })
+}

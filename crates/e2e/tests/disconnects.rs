@@ -92,7 +92,8 @@ async fn a_disconnect_stops_the_turn_only_if_the_request_says_so() {
         let answer = answer_of(&fixture, &thread).await;
         assert_eq!((&*answer.content, &answer.metadata["stopped"]), ("Hello you", &Value::Null));
     }
-    let refused = api.say_with("other", &json!({"content": "Hi"}), &[accept, (STOP.0, "maybe")]).await.unwrap();
+    let refused =
+        api.say_with("other", &json!({"content": "Hi"}), &[accept, (STOP.0, "maybe")]).await.unwrap();
     assert_eq!((refused.status, &refused.json().unwrap()["code"]), (400, &json!("invalid_on_disconnect")));
 }
 
@@ -114,7 +115,11 @@ async fn only_a_client_that_leaves_stops_its_turn() {
     fixture.until_messages("background", 2).await;
     for thread in ["whole_true", "whole_false", "background"] {
         let answer = answer_of(&fixture, thread).await;
-        assert_eq!((&*answer.content, &answer.metadata["stopped"]), ("You said: Hi", &Value::Null), "{thread}");
+        assert_eq!(
+            (&*answer.content, &answer.metadata["stopped"]),
+            ("You said: Hi", &Value::Null),
+            "{thread}"
+        );
         let audit = api.call("GET", &format!("/v1/threads/{thread}/audit"), None).await.unwrap();
         assert_eq!(audit["entries"], json!([]), "{thread}");
     }

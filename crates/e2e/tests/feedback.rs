@@ -26,9 +26,17 @@ async fn feedback_is_shown_with_its_message_and_replaced() {
     fixture.until_messages("chat", 2).await;
     let path = format!("/v1/threads/chat/messages/{}/feedback", turn.answer);
     let (status, given) = give(api, &path, json!({"score": 1, "user_id": "ann"})).await;
-    assert_eq!((status, &given["agent_id"], &given["score"]), (201, &json!("default"), &json!(1.0)), "{given}");
-    let (status, given) =
-        give(api, &path, json!({"score": -0.5, "label": "wrong", "comment": "It is late.", "user_id": "ann"})).await;
+    assert_eq!(
+        (status, &given["agent_id"], &given["score"]),
+        (201, &json!("default"), &json!(1.0)),
+        "{given}"
+    );
+    let (status, given) = give(
+        api,
+        &path,
+        json!({"score": -0.5, "label": "wrong", "comment": "It is late.", "user_id": "ann"}),
+    )
+    .await;
     assert_eq!((status, &given["label"]), (200, &json!("wrong")), "{given}");
     assert_eq!(give(api, &path, json!({"label": "helpful"})).await.0, 201, "of no user");
     // A question can have feedback, too.
@@ -53,7 +61,10 @@ async fn feedback_is_shown_with_its_message_and_replaced() {
             metrics.sum_where("antiphon_gateway_feedback_total", "score", &score)
         }
     };
-    assert_eq!((counted("positive").await, counted("negative").await, counted("none").await), (1.0, 1.0, 2.0));
+    assert_eq!(
+        (counted("positive").await, counted("negative").await, counted("none").await),
+        (1.0, 1.0, 2.0)
+    );
 
     // The list has the newest first, in pages of any size.
     let labels = |rows: &[Value]| rows.iter().map(|row| row["label"].clone()).collect::<Vec<_>>();

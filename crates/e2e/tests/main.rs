@@ -59,6 +59,7 @@ mod notes;
 mod outages;
 mod partitions;
 mod pending_inputs;
+mod places;
 mod protocols;
 mod reasoning;
 mod reasoning_access;

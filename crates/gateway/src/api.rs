@@ -28,6 +28,7 @@ pub(crate) mod messages;
 pub(crate) mod notes;
 mod open_batch;
 pub(crate) mod pending_inputs;
+pub(crate) mod places;
 pub(crate) mod protocols;
 pub(crate) mod reasoning;
 pub(crate) mod respond;

@@ -70,7 +70,18 @@ pub(crate) struct BackendParts {
 
 impl Backend {
     pub(crate) fn new(parts: BackendParts) -> Self {
-        let BackendParts { id, bus, store, clock, count, limits, default_agent, drain, drain_time, embeddings } = parts;
+        let BackendParts {
+            id,
+            bus,
+            store,
+            clock,
+            count,
+            limits,
+            default_agent,
+            drain,
+            drain_time,
+            embeddings,
+        } = parts;
         let (replica, settings_cache, alias_cache) = (Replica::default(), Arc::default(), Arc::default());
         let notes = Arc::default();
         let exports = Arc::new(TransferPlaces::new(MAX_EXPORTS.0, MAX_EXPORTS.1));

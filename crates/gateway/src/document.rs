@@ -16,9 +16,9 @@ use serde_json::{Map, Value, json};
 use crate::api::protocols::{agui, completions, models, responses, ui_message};
 use crate::api::{
     agents, audit, batches, budgets, context, dead_letters, delayed_tasks, docs, erasures, events, exports,
-    failed_turns, feedback, follow_ups, forks, heartbeats, history, imports, incidents, keys, memory, messages, notes,
-    reasoning, schedules, service_info, signing_keys, tasks, tenants, thread_list, threads, tickets,
-    tool_incidents, turns, usage,
+    failed_turns, feedback, follow_ups, forks, heartbeats, history, imports, incidents, keys, memory,
+    messages, notes, reasoning, schedules, service_info, signing_keys, tasks, tenants, thread_list, threads,
+    tickets, tool_incidents, turns, usage,
 };
 use crate::openapi::operation::{self, Operation, Scope};
 use crate::openapi::refusals::Refusals;

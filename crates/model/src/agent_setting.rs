@@ -121,8 +121,7 @@ impl AgentSetting {
     pub const MODEL: Self = Self::text("model", 256);
 
     /// Further names by which requests of OpenAI's libraries find the agent.
-    pub const ALIASES: Self =
-        Self { name: "aliases", kind: SettingKind::Texts { most: 16, max_bytes: 256 } };
+    pub const ALIASES: Self = Self { name: "aliases", kind: SettingKind::Texts { most: 16, max_bytes: 256 } };
 
     pub const ALL: [Self; 17] = [
         Self::DEADLINE_MS,

@@ -248,9 +248,8 @@ impl<'a> Fields<'a> {
 
     /// A model in a field: the id or an alias of an agent.
     pub(crate) fn model(&self, key: &str) -> Result<Option<String>, BadRequest> {
-        let is_valid = |name: &str| {
-            (1..=MAX_MODEL_BYTES).contains(&name.len()) && !name.chars().any(char::is_control)
-        };
+        let is_valid =
+            |name: &str| (1..=MAX_MODEL_BYTES).contains(&name.len()) && !name.chars().any(char::is_control);
         match self.text(key)? {
             Some(name) if !is_valid(name) => {
                 Err(self.invalid(key, "1 to 256 bytes without control characters"))

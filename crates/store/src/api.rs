@@ -19,7 +19,8 @@ mod turns;
 mod usage;
 
 pub use agents::{
-    AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, COUNTED_TASKS, PutAgent, PutAgentOutcome,
+    AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, COUNTED_TASKS, PutAgent,
+    PutAgentOutcome,
 };
 pub use audit::AuditRow;
 pub(crate) use keys::TURN_TOKENS_OVERLAP;

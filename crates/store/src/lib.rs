@@ -55,9 +55,10 @@ pub use api::{
     AgentAdmission, AgentError, AgentRow, AgentSettings, AgentWaiting, AskedResponse, AuditRow,
     COUNTED_TASKS, EndContent, EndRow, EndRows, FailedTurnRow, FollowUpRow, KeyClaim, KeyRow, ListCursor,
     ListedThread, Listing, MAX_LISTED_USER, MOST_DELAYED_TASKS, MOST_SCHEDULES, NamedThread, NewThread,
-    PatchOutcome, PositionLookup, PutAgent, PutAgentOutcome, PutOutcome, PutSchedule, ResponseRow, RunFailure, ScheduleRow,
-    SigningKey, StoredSchedule, StoredTurnTimes, TaskFailure, TaskRow, TaskStatus, ThreadFilter,
-    ThreadListPage, ThreadPatch, ThreadRow, TimerStatus, TurnState, UsageGroup, UsageSum, key_subject,
+    PatchOutcome, PositionLookup, PutAgent, PutAgentOutcome, PutOutcome, PutSchedule, ResponseRow,
+    RunFailure, ScheduleRow, SigningKey, StoredSchedule, StoredTurnTimes, TaskFailure, TaskRow, TaskStatus,
+    ThreadFilter, ThreadListPage, ThreadPatch, ThreadRow, TimerStatus, TurnState, UsageGroup, UsageSum,
+    key_subject,
 };
 pub use budgets::{Budget, BudgetRow, BudgetScope, MOST_BUDGETS, OverBudget, budget_subject};
 pub use cleanup::{CleanupKind, CleanupLimit};
@@ -80,8 +81,8 @@ pub use facts::{
     AnswerFact, FactCommand, FactFilter, FactOutcome, FactRow, FactScope, FoundFact, NewFact, NotedFact,
 };
 pub use feedback::{
-    Feedback, FeedbackCursor, FeedbackFilter, FeedbackOutcome, FeedbackRow, MAX_COMMENT, MAX_FEEDBACK_OF_MESSAGE,
-    MAX_LABEL,
+    Feedback, FeedbackCursor, FeedbackFilter, FeedbackOutcome, FeedbackRow, MAX_COMMENT,
+    MAX_FEEDBACK_OF_MESSAGE, MAX_LABEL,
 };
 pub use history::{Range, StoredMessage};
 pub use incidents::IncidentRow;

@@ -283,8 +283,14 @@ async fn an_agent_is_its_settings_and_its_queue() {
     assert_eq!(row.head, Some((TaskId::parse("k6").unwrap(), Position::from_stored(60))));
     assert_eq!((row.backoff_attempt_count, row.error.unwrap().code.as_str()), (2, "deadline"));
     assert!((3_500_000..=3_600_000).contains(&row.backoff_left_ms.unwrap()), "{:?}", row.backoff_left_ms);
-    assert_eq!(store.put_agent(&put("a", "act-1", json!({"x": [1, "é"]}))).await.unwrap(), PutAgentOutcome::Stored(1));
-    assert_eq!(store.put_agent(&put("a", "act-2", json!({"x": 2}))).await.unwrap(), PutAgentOutcome::Stored(2));
+    assert_eq!(
+        store.put_agent(&put("a", "act-1", json!({"x": [1, "é"]}))).await.unwrap(),
+        PutAgentOutcome::Stored(1)
+    );
+    assert_eq!(
+        store.put_agent(&put("a", "act-2", json!({"x": 2}))).await.unwrap(),
+        PutAgentOutcome::Stored(2)
+    );
     let settings = store.agent(&a).await.unwrap().unwrap().settings.unwrap();
     assert_eq!((settings.workflow.as_str(), settings.version), ("research", 2));
     assert_eq!(serde_json::Value::Object(settings.settings), json!({"x": 2}));

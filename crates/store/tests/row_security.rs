@@ -21,7 +21,7 @@ async fn name(store: &Store, thread: &ThreadId) -> Result<bool, StoreError> {
 }
 
 /// Every table with rows of tenants, and the column that determines the tenant.
-const OWNED: [(&str, &str); 29] = [
+const OWNED: [(&str, &str); 31] = [
     ("threads", "thread_id"),
     ("thread_list", "thread_id"),
     ("feedback", "thread_id"),

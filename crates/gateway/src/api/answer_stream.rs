@@ -80,7 +80,13 @@ pub(crate) async fn watch(
     }
     if let Some(actor) = connection.stops_as {
         // Before the turn is opened: the client may leave while NATS stores the input.
-        let stop = stop_after(body.early_departure(), backend.clone(), thread.clone(), submission.turn().clone(), actor);
+        let stop = stop_after(
+            body.early_departure(),
+            backend.clone(),
+            thread.clone(),
+            submission.turn().clone(),
+            actor,
+        );
         spawn_named("stop after a disconnect", stop);
     }
     if let Submission::New(opened) = submission

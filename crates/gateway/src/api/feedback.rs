@@ -56,7 +56,11 @@ pub(crate) fn operations() -> Vec<Operation> {
             .tag(THREADS)
             .scope(Scope::ReadThreads)
             .query::<FeedbackQuery>()
-            .response::<FeedbackPage>(200, "Feedback", json!({ "feedback": [feedback_example()], "next": null }))
+            .response::<FeedbackPage>(
+                200,
+                "Feedback",
+                json!({ "feedback": [feedback_example()], "next": null }),
+            )
             .errors(&[ErrorCode::InvalidLimit]),
     ]
 }

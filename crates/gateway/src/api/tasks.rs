@@ -18,6 +18,8 @@ use uuid::Uuid;
 use crate::api::agents;
 use crate::api::agents::ErrorView;
 use crate::api::delayed_tasks;
+use crate::api::places;
+use crate::api::places::PlaceView;
 use crate::api::respond::json_no_store;
 use crate::api::views;
 use crate::app::request_context::RequestContext;
@@ -64,7 +66,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation::get(one, "showTask", "Show a task and its outcome", get)
             .tag(TASKS)
             .scope(Scope::ReadAgents)
-            .response::<TaskView>(200, "The task", task_example())
+            .response::<TaskDetail>(200, "The task", task_now_example())
             .errors(&[ErrorCode::UnknownTask]),
         Operation::patch(one, "editTask", "Edit a pending task", edit)
             .tag(TASKS)
@@ -218,6 +220,16 @@ pub(crate) struct TaskView {
     created_at: Option<String>,
 }
 
+/// A task and its place in the queue.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TaskDetail {
+    #[serde(flatten)]
+    task: TaskView,
+    /// Null when the task is not pending.
+    #[schema(required)]
+    place: Option<PlaceView>,
+}
+
 pub(crate) async fn list(
     ctx: RequestContext,
     PathParam(agent): PathParam<String>,
@@ -248,8 +260,10 @@ pub(crate) async fn get(
     PathParam((agent, task)): PathParam<(String, String)>,
 ) -> Result<Response, Problem> {
     let (agent, task) = (ctx.queue(&agent)?, task_id(&task)?);
-    let row = ctx.store()?.task(&agent, &task).await?.ok_or_else(unknown)?;
-    Ok(json_no_store(TaskView::from(row)))
+    let backend = ctx.backend()?;
+    let row = backend.store().task(&agent, &task).await?.ok_or_else(unknown)?;
+    let place = places::of_task(backend, &agent, &row).await?;
+    Ok(json_no_store(TaskDetail { task: TaskView::from(row), place }))
 }
 
 impl From<TaskRow> for TaskView {
@@ -337,6 +351,12 @@ async fn act(
         return Err(unknown());
     }
     Ok(acted.into_response())
+}
+
+fn task_now_example() -> Value {
+    let mut task = task_example();
+    task["place"] = Value::Null;
+    task
 }
 
 fn task_example() -> Value {

@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::api::pending_inputs::{PendingInputView, PendingInputs};
+use crate::api::places::Line;
 use crate::api::respond::json_no_store;
 use crate::api::views::ThreadView;
 use crate::api::views::{InputView, OpenMessageView, TurnView};
@@ -96,7 +97,7 @@ pub(crate) struct ThreadDetail {
 }
 
 impl ThreadDetail {
-    fn new(backend: &Backend, thread: ThreadView, explained: Option<&QueueStatus>) -> Self {
+    fn new(backend: &Backend, thread: ThreadView, explained: Option<&QueueStatus>, line: &Line) -> Self {
         let active = explained.and_then(|explained| explained.active.as_ref());
         let waiting = explained.iter().flat_map(|explained| &explained.waiting);
         let waiting = waiting.filter(|waiting| TimerId::of_turn(&waiting.turn).is_none());
@@ -105,7 +106,12 @@ impl ThreadDetail {
             thread,
             owner_status: OwnerStatus::of(explained.as_ref()).name(),
             active_turn: active.map(|active| TurnView::new(backend, active)),
-            waiting_turns: waiting.map(|waiting| InputView::new(backend, waiting)).collect(),
+            waiting_turns: waiting
+                .map(|waiting| {
+                    let place = explained.and_then(|explained| line.place(backend, explained, &waiting.turn));
+                    InputView::new(backend, waiting, place)
+                })
+                .collect(),
             pending: PendingInputs::of(explained).into_views(),
             open_messages: open.map(|open| OpenMessageView::new(backend, open)).collect(),
         }
@@ -195,8 +201,12 @@ pub(crate) async fn get(
             ThreadView::begun(&thread, listing.as_ref(), workflow)
         }
     };
+    let line = match &explained {
+        Some(explained) => Line::read(backend, &thread, explained).await?,
+        None => Line::default(),
+    };
     let tag = [(header::ETAG, tag(shown.version))];
-    Ok((tag, json_no_store(ThreadDetail::new(backend, shown, explained.as_ref()))).into_response())
+    Ok((tag, json_no_store(ThreadDetail::new(backend, shown, explained.as_ref(), &line))).into_response())
 }
 
 /// A stored thread, with its ETag.

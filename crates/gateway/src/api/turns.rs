@@ -16,6 +16,8 @@ use store::{StoredTurnTimes, TurnState};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
+use crate::api::places;
+use crate::api::places::PlaceView;
 use crate::api::respond::json_no_store;
 use crate::api::views::{self, ReasonView};
 use crate::app::request_context::RequestContext;
@@ -80,6 +82,9 @@ pub(crate) struct TurnDetail {
     /// The reason why the turn waits; null while chunks come, and once the turn has ended.
     #[schema(required)]
     waiting: Option<ReasonView>,
+    /// Null unless the turn waits for its beginning.
+    #[schema(required)]
+    place: Option<PlaceView>,
     /// The follow-up that opened the turn (a proactive message); null for other turns.
     #[schema(required)]
     follow_up: Option<TurnFollowUp>,
@@ -136,6 +141,7 @@ pub(crate) async fn get(
         run,
         message_id: turn.answer(run).as_str().to_owned(),
         waiting: waiting.map(|reason| ReasonView::new(backend, reason)),
+        place: None,
         follow_up: None,
         finish_reason: None,
         usage: None,
@@ -148,8 +154,8 @@ pub(crate) async fn get(
         let explained = owner_query::explain(backend, turn.bucket(), &QueryTarget::Turn(turn.clone())).await;
         let is_away = explained.as_ref().is_none_or(owner_query::is_catching_up);
         if let Some(explained) = explained
-            && let Some(active) = explained.active.filter(|active| active.turn == turn)
-            && let Some(thread) = ctx.in_own_tenant(active.thread)
+            && let Some(active) = explained.active.as_ref().filter(|active| active.turn == turn)
+            && let Some(thread) = ctx.in_own_tenant(active.thread.clone())
         {
             let is_waiting = explained.waiting.iter().any(|waiting| waiting.turn == turn);
             let state = if is_waiting { "waiting" } else { "running" };
@@ -158,7 +164,12 @@ pub(crate) async fn get(
                 started_at: active.started_at,
                 ended_at: None,
             };
+            let place = match is_waiting {
+                true => places::of_turn(backend, &thread, &turn).await?,
+                false => None,
+            };
             let found = shown(&thread, state, active.run, active.waits_for).with_times(times);
+            let found = TurnDetail { place, ..found };
             return show(&ctx, &thread, &turn, found).await;
         }
         let stored = match ended_in(&ctx, &turn).await? {
@@ -286,7 +297,7 @@ fn turn_example() -> Value {
     json!({
         "turn_id": turn, "thread_id": "hello", "state": "running", "run": 0, "message_id": format!("{turn}-a"),
         "waiting": {"reason": "no_workflow", "until": null, "message": WaitReason::NoWorkflow.message()},
-        "follow_up": null, "finish_reason": null, "usage": null, "created_at": "2026-11-22T11:49:44.123Z",
+        "place": null, "follow_up": null, "finish_reason": null, "usage": null, "created_at": "2026-11-22T11:49:44.123Z",
         "started_at": "2026-11-22T11:49:44.125Z", "ended_at": null,
     })
 }

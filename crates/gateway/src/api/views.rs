@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 use store::{KeyRow, Listing, StoredMessage, ThreadRow};
 use utoipa::ToSchema;
 
+use crate::api::feedback::MessageFeedback;
+use crate::api::places::PlaceView;
 use crate::backend::Backend;
 use crate::commands::control::ControlOutcome;
 use crate::openapi::error_codes::PUBLISH;
@@ -353,16 +355,19 @@ pub(crate) struct InputView {
     turn_id: String,
     /// The reason why its turn does not begin.
     waiting: ReasonView,
+    #[schema(required)]
+    place: Option<PlaceView>,
     /// Time for which the owner has known the input, in milliseconds.
     #[schema(minimum = 0)]
     age_ms: i64,
 }
 
 impl InputView {
-    pub(crate) fn new(context: &Backend, waiting: &WaitingTurn) -> Self {
+    pub(crate) fn new(context: &Backend, waiting: &WaitingTurn, place: Option<PlaceView>) -> Self {
         Self {
             turn_id: waiting.turn.as_str().to_owned(),
             waiting: ReasonView::new(context, waiting.reason),
+            place,
             age_ms: waiting.age_ms,
         }
     }

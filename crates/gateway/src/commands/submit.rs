@@ -13,9 +13,7 @@ use protocols::request::BadRequest;
 use scheduling::follow_up::FollowUpRules;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use store::{
-    AgentAdmission, KeyClaim, NamedThread, NewThread, OverBudget, Store, StoreError, TurnState,
-};
+use store::{AgentAdmission, KeyClaim, NamedThread, NewThread, OverBudget, Store, StoreError, TurnState};
 use uuid::Uuid;
 
 use crate::backend::Backend;

@@ -96,8 +96,11 @@ async fn a_thread_is_shown_with_what_its_owner_says() {
     let active = json!({"turn_id": turn("a").as_str(), "thread_id": "t1", "run": 1, "fails_at": null, "request": request,
         "message_id": turn("a").answer(1).as_str(), "waiting": {"reason": "gap", "until": null, "message": WaitReason::Gap.message()}, "idle_ms": 250});
     assert_eq!(shown["active_turn"], active);
-    let waits = |name: &str| json!({"turn_id": turn(name).as_str(), "waiting": {"reason": "head_of_line", "until": null, "message": WaitReason::HeadOfLine.message()}, "age_ms": 5});
-    assert_eq!(shown["waiting_turns"], json!([waits("b"), waits("c")]));
+    let place = |index: usize| shown["waiting_turns"][index]["place"].clone();
+    let places = [place(0), place(1)];
+    assert_eq!([&places[0]["ahead"], &places[1]["ahead"]], [&json!(1), &json!(2)]);
+    let waits = |name: &str, place: &Value| json!({"turn_id": turn(name).as_str(), "waiting": {"reason": "head_of_line", "until": null, "message": WaitReason::HeadOfLine.message()}, "place": place, "age_ms": 5});
+    assert_eq!(shown["waiting_turns"], json!([waits("b", &places[0]), waits("c", &places[1])]));
     assert_eq!(*owner.questions.lock().unwrap(), [QueryTarget::Inputs(thread())]);
 }
 

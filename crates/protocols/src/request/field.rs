@@ -175,7 +175,9 @@ impl ReadShape {
             Self::Version => json!({ "type": "string", "pattern": "^1(\\.|$)", "examples": ["1.0"] }),
             Self::Thread => reference("ThreadName"),
             Self::Agent => reference("AgentName"),
-            Self::Model => json!({ "type": "string", "minLength": 1, "maxLength": MAX_MODEL_BYTES, "examples": ["ann"] }),
+            Self::Model => {
+                json!({ "type": "string", "minLength": 1, "maxLength": MAX_MODEL_BYTES, "examples": ["ann"] })
+            }
             Self::Conversation => json!({ "anyOf": [
                 reference("ThreadName"),
                 { "type": "object", "required": ["id"], "properties": { "id": reference("ThreadName") } },

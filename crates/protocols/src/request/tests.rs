@@ -26,9 +26,10 @@ fn kind(error: &BadRequest) -> &'static str {
     match error {
         BadRequest::NotAnObject(_) => "invalid_json",
         BadRequest::Missing { .. } => "missing_required_parameter",
-        BadRequest::Invalid { .. } | BadRequest::InvalidId { .. } | BadRequest::InvalidMetadata { .. } => {
-            "invalid_value"
-        }
+        BadRequest::Invalid { .. }
+        | BadRequest::InvalidId { .. }
+        | BadRequest::InvalidMetadata { .. }
+        | BadRequest::UnknownModel { .. } => "invalid_value",
         BadRequest::Unsupported { .. } => "unsupported_parameter",
         BadRequest::NoInput { .. } => "no_input",
         BadRequest::EmptyInput { .. } => "empty_input",
@@ -129,10 +130,7 @@ mod of_responses {
             "metadata": {"k": "v"}, "store": true, "tools": [], "text": {"format": {"type": "text"}}
         }))
         .unwrap();
-        assert_eq!(
-            (request.model.as_deref(), request.follows),
-            (Some("talk"), Follows::Nothing)
-        );
+        assert_eq!((request.model.as_deref(), request.follows), (Some("talk"), Follows::Nothing));
         assert_eq!(request.text, "hello");
         assert!(request.stream && request.background && request.metadata.get("k").is_some());
         let items = json!([

@@ -74,7 +74,11 @@ pub(crate) const FIELDS: &Known = &[
     ),
     refused("max_tool_calls", SETTINGS),
     read("metadata", ReadShape::Metadata, "Kept with the message, and returned with the response."),
-    read("model", ReadShape::Model, "Id or alias of the agent that answers. Default: the one that answered before."),
+    read(
+        "model",
+        ReadShape::Model,
+        "Id or alias of the agent that answers. Default: the one that answered before.",
+    ),
     PARALLEL_TOOL_CALLS,
     read(
         "previous_response_id",

@@ -2,9 +2,7 @@
 
 use std::collections::HashMap;
 
-use model::{
-    AgentId, AgentSetting, Bucket, CommandId, Position, TaskId, Tenant, Timestamp, WorkflowName,
-};
+use model::{AgentId, AgentSetting, Bucket, CommandId, Position, TaskId, Tenant, Timestamp, WorkflowName};
 use serde_json::{Map, Value};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -130,10 +128,14 @@ impl Store {
         let rows = self.rows(statement).await?;
         let row = rows.first().ok_or_else(|| StoreError::Row("no row was returned".to_owned()))?;
         if let Some(alias) = row.try_get("alias")? {
-            return Ok(PutAgentOutcome::AliasTaken { alias, agent: parse_column(row, "alias_of", AgentId::parse)? });
+            return Ok(PutAgentOutcome::AliasTaken {
+                alias,
+                agent: parse_column(row, "alias_of", AgentId::parse)?,
+            });
         }
         let version: Option<i64> = row.try_get("version")?;
-        Ok(version.map_or(PutAgentOutcome::BeingErased, |version| PutAgentOutcome::Stored(version.unsigned_abs())))
+        Ok(version
+            .map_or(PutAgentOutcome::BeingErased, |version| PutAgentOutcome::Stored(version.unsigned_abs())))
     }
 
     /// The agent of a tenant with this alias.

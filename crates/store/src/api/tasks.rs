@@ -5,9 +5,10 @@ use model::{AgentId, Metadata, Position, TaskId, TaskKind, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use super::agents::COUNTED_TASKS;
 use super::{agent_bucket, timestamp, timestamp_opt};
 use crate::error::StoreError;
-use crate::row::{metadata, parse_column};
+use crate::row::{count, metadata, parse_column};
 use crate::store::Store;
 
 /// The status of a task. There is no status for a task in progress.
@@ -90,6 +91,17 @@ impl Store {
             .bind(agent.as_str())
             .bind(task.as_str());
         self.rows(statement).await?.first().map(task_row).transpose()
+    }
+
+    /// Number of the agent's pending tasks before this position; counting stops at
+    /// [`COUNTED_TASKS`].
+    pub async fn tasks_ahead(&self, agent: &AgentId, position: Position) -> Result<u64, StoreError> {
+        let statement = sqlx::query(include_str!("tasks/ahead.sql"))
+            .bind(agent_bucket(agent))
+            .bind(agent.as_str())
+            .bind(position.get())
+            .bind(COUNTED_TASKS);
+        count(&self.rows(statement).await?)
     }
 
     /// [`model::Task::digest`] of the task with this id.

@@ -51,6 +51,9 @@ pub struct StoredTurnTimes {
     pub ended_at: Option<Timestamp>,
 }
 
+/// Number of turns whose median duration is the usual one.
+const USUAL_TURNS: i64 = 8;
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedTurnRow {
     /// The input, with the run that failed.
@@ -74,6 +77,16 @@ pub struct RunFailure {
 }
 
 impl Store {
+    /// Median duration of the thread's last turns in ms; `None` if no turn has been answered.
+    pub async fn usual_turn_ms(&self, thread: &ThreadId) -> Result<Option<i64>, StoreError> {
+        let statement = sqlx::query(include_str!("turns/usual.sql"))
+            .bind(thread_bucket(thread))
+            .bind(thread.as_str())
+            .bind(USUAL_TURNS);
+        let rows = self.rows(statement).await?;
+        Ok(rows.first().map(|row| row.try_get("usual_ms")).transpose()?.flatten())
+    }
+
     /// Claims an idempotency key for a turn, or returns the earlier claim.
     pub async fn claim_key(
         &self,

@@ -1,0 +1,141 @@
+//! Places in line: how many are ahead of what waits, and when it is expected to begin.
+
+use model::{AgentId, QueryTarget, QueueStatus, ThreadId, TurnId, WaitReason, WaitingTurn};
+use serde::Serialize;
+use store::{StoreError, TaskRow, TaskStatus};
+use utoipa::ToSchema;
+
+use crate::api::views;
+use crate::backend::Backend;
+use crate::commands::owner_query;
+use crate::openapi::schemas;
+
+/// The place in line of what waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct PlaceView {
+    /// Number of turns that end before this one begins, the one in progress included.
+    #[schema(minimum = 0)]
+    ahead: u64,
+    /// When it is expected to begin, from the median duration of the thread's last turns. Null when
+    /// no turn has ended yet, or when the turn waits for something whose end is not known.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    expected_at: Option<String>,
+}
+
+/// Places of the turns that wait in a thread.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Line {
+    /// Usual duration of a turn, ms; `None` if none has ended yet.
+    usual_ms: Option<i64>,
+    /// Time for which the turn in progress runs already, ms; `None` if there is none.
+    running_ms: Option<i64>,
+}
+
+impl Line {
+    /// The line of a thread whose owner reports this. Without waiting turns nothing is read.
+    pub(crate) async fn read(
+        backend: &Backend,
+        thread: &ThreadId,
+        explained: &QueueStatus,
+    ) -> Result<Self, StoreError> {
+        if explained.waiting.is_empty() {
+            return Ok(Self::default());
+        }
+        let now = backend.now();
+        let active = explained.active.as_ref();
+        let running_ms = active.map(|active| active.started_at.map_or(0, |at| now.since_ms(at)).max(0));
+        Ok(Self { usual_ms: backend.store().usual_turn_ms(thread).await?, running_ms })
+    }
+
+    /// The place of a waiting turn; `None` if it does not wait.
+    pub(crate) fn place(
+        &self,
+        backend: &Backend,
+        explained: &QueueStatus,
+        turn: &TurnId,
+    ) -> Option<PlaceView> {
+        let waiting = &explained.waiting;
+        let own = waiting.iter().position(|other| other.turn == *turn)?;
+        let yields = waiting[own].yields;
+        let is_before = |(index, other): (usize, &WaitingTurn)| match (other.yields, yields) {
+            (true, false) => false,
+            (false, true) => true,
+            (true, true) | (false, false) => index < own,
+        };
+        let before = waiting.iter().enumerate().filter(|other| is_before(*other)).count() as u64;
+        let reason = waiting[own].reason;
+        let expected_ms = match reason.for_ms() {
+            // The cause has an end of its own: a backoff, a limit, a budget.
+            Some(for_ms) => Some(for_ms.max(self.expected_ms(before).unwrap_or_default())),
+            None if matches!(reason, WaitReason::HeadOfLine | WaitReason::Capacity) => {
+                self.expected_ms(before)
+            }
+            None => None,
+        };
+        let now = backend.now();
+        Some(PlaceView {
+            ahead: before + u64::from(self.running_ms.is_some()),
+            expected_at: expected_ms.and_then(|ms| views::rfc3339(now.plus_ms(ms))),
+        })
+    }
+
+    /// Expected time until `before` waiting turns and the one in progress have ended, ms.
+    fn expected_ms(&self, before: u64) -> Option<i64> {
+        let usual_ms = self.usual_ms?;
+        let rest_ms = self.running_ms.map_or(0, |running_ms| (usual_ms - running_ms).max(0));
+        Some(rest_ms.saturating_add(usual_ms.saturating_mul(before.try_into().unwrap_or(i64::MAX))))
+    }
+}
+
+/// The place of a turn that waits in a thread; `None` if the owner of the thread does not answer, or
+/// if the turn does not wait any more.
+pub(crate) async fn of_turn(
+    backend: &Backend,
+    thread: &ThreadId,
+    turn: &TurnId,
+) -> Result<Option<PlaceView>, StoreError> {
+    let about = QueryTarget::Thread(thread.clone());
+    let Some(explained) = owner_query::explain(backend, thread.bucket(), &about).await else {
+        return Ok(None);
+    };
+    Ok(Line::read(backend, thread, &explained).await?.place(backend, &explained, turn))
+}
+
+/// The place of a pending task in the queue of its agent; `None` if the task does not wait.
+pub(crate) async fn of_task(
+    backend: &Backend,
+    agent: &AgentId,
+    row: &TaskRow,
+) -> Result<Option<PlaceView>, StoreError> {
+    if row.status != TaskStatus::Pending {
+        return Ok(None);
+    }
+    let store = backend.store();
+    let ahead = store.tasks_ahead(agent, row.position).await?;
+    let usual_ms = store.usual_turn_ms(&agent.thread()).await?;
+    let queue = store.agent(agent).await?;
+    let is_paused = queue.as_ref().is_some_and(|queue| queue.paused);
+    let backoff_ms = queue.and_then(|queue| queue.backoff_left_ms).unwrap_or_default();
+    // The first task runs, or begins at any moment.
+    let usual_ms = usual_ms.filter(|_| !is_paused && (ahead > 0 || backoff_ms > 0));
+    let ahead_ms = |usual_ms: i64| usual_ms.saturating_mul(ahead.try_into().unwrap_or(i64::MAX));
+    let expected_ms = usual_ms.map(|usual_ms| ahead_ms(usual_ms).saturating_add(backoff_ms));
+    let expected_at = expected_ms.and_then(|ms| views::rfc3339(backend.now().plus_ms(ms)));
+    Ok(Some(PlaceView { ahead, expected_at }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_expected_time_counts_what_is_left_of_the_turn_in_progress() {
+        let line = |usual_ms, running_ms| Line { usual_ms, running_ms };
+        assert_eq!(line(Some(1_000), Some(400)).expected_ms(0), Some(600));
+        assert_eq!(line(Some(1_000), Some(400)).expected_ms(2), Some(2_600));
+        assert_eq!(line(Some(1_000), Some(5_000)).expected_ms(1), Some(1_000), "it takes longer than usual");
+        assert_eq!(line(Some(1_000), None).expected_ms(1), Some(1_000));
+        assert_eq!(line(None, Some(400)).expected_ms(1), None);
+        assert_eq!(line(Some(i64::MAX), None).expected_ms(7), Some(i64::MAX));
+    }
+}

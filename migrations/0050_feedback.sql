@@ -27,3 +27,25 @@ ALTER TABLE feedback ENABLE ROW LEVEL SECURITY;
 ALTER TABLE feedback FORCE ROW LEVEL SECURITY;
 CREATE POLICY tenant_isolation ON feedback
     USING (antiphon_tenant_visible(thread_id)) WITH CHECK (antiphon_tenant_visible(thread_id));
+
+-- Stores feedback of an export on messages that the thread has. What a user says of a message here already stays.
+CREATE FUNCTION antiphon_import_feedback(of_bucket smallint, of_thread text, rows jsonb) RETURNS bigint
+    LANGUAGE sql VOLATILE
+AS $$
+WITH written AS (
+    INSERT INTO feedback (bucket, thread_id, message_id, user_id, tenant, agent_id, score, label, comment, created_at, updated_at)
+    SELECT of_bucket, of_thread, r.message_id, r.user_id, antiphon_tenant_of(of_thread), coalesce(t.agent_id, t.thread_id), r.score, r.label,
+           r.comment,
+           -- Imported times may be any.
+           least(to_timestamp(0) + greatest(r.created_ms, 0) * interval '1 millisecond', clock_timestamp()),
+           least(to_timestamp(0) + greatest(r.updated_ms, 0) * interval '1 millisecond', clock_timestamp())
+    FROM jsonb_to_recordset(rows) AS r (
+        message_id text, user_id text, score double precision, label text, comment text, created_ms bigint, updated_ms bigint)
+    JOIN threads AS t ON t.bucket = of_bucket AND t.thread_id = of_thread
+    WHERE EXISTS (SELECT FROM messages AS m
+                  WHERE m.bucket = of_bucket AND m.thread_id = of_thread AND m.message_id = r.message_id)
+    ON CONFLICT (bucket, thread_id, message_id, user_id) DO NOTHING
+    RETURNING 1
+)
+SELECT count(*) FROM written
+$$;

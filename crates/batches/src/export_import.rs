@@ -8,6 +8,7 @@
 //! {"numbers":{"last_number":4}}
 //! {"compaction":{"id":"…","through":"…",…}}
 //! {"follow_up":{"follow_up_id":"…","status":"fired",…}}
+//! {"feedback":{"message_id":"…","score":1.0,…}}
 //! {"reasoning_session":{"session_id":"s1",…}}
 //! {"reasoning_message":{"number":1,…}}
 //! {"trailer":{"threads":1,"batches":1,"messages":1,"compactions":1,"sha256":"…"}}
@@ -117,6 +118,12 @@ pub enum Record {
     Compaction { thread: ThreadId, compaction: Compaction },
     /// A follow-up of the thread, as stored.
     FollowUp {
+        thread: ThreadId,
+        /// The columns of the row.
+        row: Map<String, Value>,
+    },
+    /// Feedback on a message of the thread, as stored.
+    Feedback {
         thread: ThreadId,
         /// The columns of the row.
         row: Map<String, Value>,

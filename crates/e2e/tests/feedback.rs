@@ -93,6 +93,43 @@ async fn feedback_is_shown_with_its_message_and_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn exports_contain_feedback_and_imports_restore_it() {
+    let fixture = Fixture::with(scripted).await;
+    let api = fixture.api();
+    let turn = api.say("chat", "hello").await.unwrap();
+    fixture.until_messages("chat", 2).await;
+    let path = format!("/v1/threads/chat/messages/{}/feedback", turn.answer);
+    give(api, &path, json!({"score": 0.5, "label": "fine", "comment": "So so.", "user_id": "ann"})).await;
+    give(api, &path, json!({"score": -1})).await;
+    let before = listed(api, "").await;
+    let export = http::get(api.0, "/v1/threads/chat/export").await.unwrap().text;
+    assert_eq!(export.matches("{\"feedback\":{").count(), 2, "{export}");
+
+    for query in ["?user_id=ann", ""] {
+        assert_eq!(api.send("DELETE", &format!("{path}{query}"), None, &[]).await.unwrap().status, 204);
+    }
+    // A user's feedback that is there stays.
+    give(api, &path, json!({"label": "later", "user_id": "ann"})).await;
+    for _ in 0..2 {
+        let headers = [("content-type", "application/x-ndjson")];
+        let request = http::HttpRequest {
+            method: "POST",
+            path: "/v1/import",
+            headers: &headers,
+            body: export.as_bytes(),
+        };
+        let answer = http::exchange(api.0, request).await.unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let now = listed(api, "").await;
+        assert_eq!(now.len(), 2, "{now:?}");
+        assert_eq!(now[0]["label"], "later");
+        let times = |row: &Value| row["created_at"].clone();
+        let anonymous = before.iter().find(|row| row["user_id"].is_null()).unwrap();
+        assert_eq!((&now[1]["score"], times(&now[1])), (&json!(-1.0), times(anonymous)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn feedback_needs_a_stored_message_and_valid_values() {
     let fixture = Fixture::with(alone).await;
     let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);

@@ -3,6 +3,7 @@
 //! Entry points: [`Store::put_feedback`], [`Store::feedback_of`] and [`Store::list_feedback`].
 
 use model::{AgentId, MessageId, Tenant, ThreadId, Timestamp};
+use serde_json::{Value, json};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
@@ -13,9 +14,11 @@ use crate::store::Store;
 /// Maximum length of a label, in bytes.
 pub const MAX_LABEL: usize = 256;
 /// Maximum length of a comment, in bytes.
-pub const MAX_COMMENT: usize = 16 << 10;
+const MAX_COMMENT: usize = 16 << 10;
+/// Maximum length of the name of a user, in bytes.
+pub const MAX_USER: usize = 1_024;
 /// Maximum number of users whose feedback on one message is stored.
-pub const MAX_FEEDBACK_OF_MESSAGE: i64 = 100;
+const MAX_FEEDBACK_OF_MESSAGE: i64 = 100;
 
 /// What a user says of a message. At least one of score, label and comment is set.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +31,7 @@ pub struct Feedback {
     pub score: Option<f64>,
     /// At most [`MAX_LABEL`] bytes.
     pub label: Option<String>,
-    /// At most [`MAX_COMMENT`] bytes.
+    /// At most 16 KiB.
     pub comment: Option<String>,
 }
 
@@ -44,6 +47,14 @@ pub struct FeedbackRow {
     pub updated_us: i64,
 }
 
+/// Feedback of an export, with its times there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ImportedFeedback {
+    pub feedback: Feedback,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
 /// The outcome of giving feedback.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FeedbackOutcome {
@@ -51,7 +62,7 @@ pub enum FeedbackOutcome {
     Stored(FeedbackRow, bool),
     /// No message of the thread has this id.
     UnknownMessage,
-    /// [`MAX_FEEDBACK_OF_MESSAGE`] users have given feedback on the message.
+    /// The maximum number of users have given feedback on the message.
     Full,
 }
 
@@ -75,6 +86,64 @@ pub struct FeedbackFilter {
     pub max_score: Option<f64>,
     /// Only feedback after this place.
     pub after: Option<FeedbackCursor>,
+}
+
+impl Feedback {
+    /// Checks whether the feedback can be stored.
+    ///
+    /// # Errors
+    /// The requirement that it breaks: "score must be from -1 to 1".
+    pub fn check(&self) -> Result<(), String> {
+        check_score("score", self.score)?;
+        check_text("user_id", self.user.as_deref(), MAX_USER)?;
+        check_text("label", self.label.as_deref(), MAX_LABEL)?;
+        check_text("comment", self.comment.as_deref(), MAX_COMMENT)?;
+        match self.score.is_none() && self.label.is_none() && self.comment.is_none() {
+            true => Err("score, label or comment must be given".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    /// Bytes of its texts.
+    pub fn size(&self) -> u64 {
+        let texts = [&self.user, &self.label, &self.comment];
+        texts.into_iter().flatten().map(|text| text.len() as u64).sum()
+    }
+}
+
+/// Checks a score.
+///
+/// # Errors
+/// It is not from -1 to 1.
+pub fn check_score(name: &str, score: Option<f64>) -> Result<(), String> {
+    match score {
+        Some(score) if !(-1.0..=1.0).contains(&score) => Err(format!("{name} must be from -1 to 1")),
+        _ => Ok(()),
+    }
+}
+
+/// Checks a text.
+///
+/// # Errors
+/// It is empty, too long, or has a character that cannot be stored.
+pub fn check_text(name: &str, text: Option<&str>, max_bytes: usize) -> Result<(), String> {
+    match text {
+        Some(text) if !(1..=max_bytes).contains(&text.len()) || text.contains('\0') => {
+            Err(format!("{name} must be 1 to {max_bytes} bytes without NUL"))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl ImportedFeedback {
+    /// The row, for the statement that imports a thread.
+    pub(crate) fn row(&self) -> Value {
+        let Feedback { message, user, score, label, comment, .. } = &self.feedback;
+        json!({
+            "message_id": message.as_str(), "user_id": user.as_deref().unwrap_or_default(), "score": score, "label": label,
+            "comment": comment, "created_ms": self.created_at.0, "updated_ms": self.updated_at.0,
+        })
+    }
 }
 
 impl FeedbackRow {
@@ -146,6 +215,28 @@ impl Store {
             .bind(thread.bucket().get() as i16)
             .bind(thread.as_str())
             .bind(messages.iter().map(|message| message.as_str().to_owned()).collect::<Vec<_>>());
+        self.rows(statement).await?.iter().map(feedback_row).collect()
+    }
+
+    /// At most `limit` feedback on messages of a thread after `after`, ordered by message and user.
+    pub async fn feedback_of_thread(
+        &self,
+        thread: &ThreadId,
+        after: Option<&FeedbackCursor>,
+        limit: u32,
+    ) -> Result<Vec<FeedbackRow>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM feedback AS f
+             WHERE f.bucket = $1 AND f.thread_id = $2 AND (f.message_id, f.user_id) > ($3, $4)
+             ORDER BY f.message_id, f.user_id
+             LIMIT $5"
+        );
+        let statement = sqlx::query(AssertSqlSafe(sql))
+            .bind(thread.bucket().get() as i16)
+            .bind(thread.as_str())
+            .bind(after.map_or("", |after| after.message.as_str()))
+            .bind(after.and_then(|after| after.user.as_deref()).unwrap_or_default())
+            .bind(i64::from(limit));
         self.rows(statement).await?.iter().map(feedback_row).collect()
     }
 

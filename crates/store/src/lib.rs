@@ -81,8 +81,8 @@ pub use facts::{
     AnswerFact, FactCommand, FactFilter, FactOutcome, FactRow, FactScope, FoundFact, NewFact, NotedFact,
 };
 pub use feedback::{
-    Feedback, FeedbackCursor, FeedbackFilter, FeedbackOutcome, FeedbackRow, MAX_COMMENT,
-    MAX_FEEDBACK_OF_MESSAGE, MAX_LABEL,
+    Feedback, FeedbackCursor, FeedbackFilter, FeedbackOutcome, FeedbackRow, ImportedFeedback, MAX_LABEL,
+    MAX_USER, check_score, check_text,
 };
 pub use history::{Range, StoredMessage};
 pub use incidents::IncidentRow;

@@ -10,6 +10,7 @@ use sqlx::postgres::PgRow;
 
 use crate::api::{FollowUpRow, NewThread};
 use crate::error::StoreError;
+use crate::feedback::ImportedFeedback;
 use crate::row::{parse_column, unsigned};
 use crate::statement::Statement;
 use crate::store::Store;
@@ -31,6 +32,8 @@ pub struct ThreadImport {
     pub compactions: Vec<Compaction>,
     /// A pending follow-up is stored as cancelled, so that it does not fire here.
     pub follow_ups: Vec<FollowUpRow>,
+    /// Feedback on messages; what users say of a message here already stays.
+    pub feedback: Vec<ImportedFeedback>,
     /// Replaces a title of lower rank.
     pub title: Option<ThreadTitle>,
     /// Whether a new thread is archived.
@@ -48,6 +51,7 @@ impl ThreadImport {
             last_number: None,
             compactions: Vec::new(),
             follow_ups: Vec::new(),
+            feedback: Vec::new(),
             title: None,
             archived: false,
         }
@@ -141,7 +145,9 @@ fn statement(import: &ThreadImport, act: Option<&ImportAct>) -> Statement {
     let items = &import.items;
     let text = |value: &Option<Value>| value.as_ref().map(Value::to_string);
     let stored = |number: u64| i64::try_from(number).ok();
-    let sql = "SELECT i.*, CASE WHEN i.why IS NULL THEN antiphon_list_thread($1, $2, $25, $26, $27) END FROM antiphon_import_thread($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
+    let sql = "SELECT i.*, CASE WHEN i.why IS NULL THEN antiphon_list_thread($1, $2, $25, $26, $27) END,
+                      CASE WHEN i.why IS NULL THEN antiphon_import_feedback($1, $2, $28) END
+               FROM antiphon_import_thread($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
                                                     $18, $19, $20, $21, $22, $23, $24) AS i";
     sqlx::query(sql)
         .bind(import.thread.bucket().get() as i16)
@@ -171,6 +177,7 @@ fn statement(import: &ThreadImport, act: Option<&ImportAct>) -> Statement {
         .bind(import.title.as_ref().map(|title| title.text.clone()))
         .bind(import.title.as_ref().map(|title| title.by.name()))
         .bind(import.archived)
+        .bind(Value::Array(import.feedback.iter().map(ImportedFeedback::row).collect()))
 }
 
 fn outcome(row: &PgRow) -> Result<ImportOutcome, StoreError> {

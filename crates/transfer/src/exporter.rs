@@ -6,12 +6,12 @@
 use batches::export_import::{ExportCounts, ExportWriter, ExportedThread, ReasoningRow};
 use batches::{Batch, BatchState, IncompleteReason, Item};
 use model::{Position, ReasoningSessionId, ThreadId, TitleSource};
-use store::{Store, StoreError};
+use store::{FeedbackRow, Store, StoreError};
 use tokio::task::JoinHandle;
 
 use crate::batch_pages::{self, BatchPages};
-use crate::follow_up_line;
 use crate::thread_pages::{ExportScope, PAGE, ThreadPages};
+use crate::{feedback_line, follow_up_line};
 
 /// Takes the lines of an export.
 pub trait ExportSink: Send {
@@ -124,7 +124,23 @@ impl<S: ExportSink> Exporter<'_, S> {
             let lines = self.writer.compaction(one.compaction);
             self.sink.write(lines).await?;
         }
-        self.follow_ups(id).await
+        self.follow_ups(id).await?;
+        self.feedback(id).await
+    }
+
+    async fn feedback(&mut self, id: &ThreadId) -> Result<(), S::Error> {
+        let mut after = None;
+        loop {
+            let rows = self.store.feedback_of_thread(id, after.as_ref(), PAGE).await?;
+            for row in &rows {
+                let lines = self.writer.feedback(feedback_line::written(row));
+                self.sink.write(lines).await?;
+            }
+            after = rows.last().map(FeedbackRow::cursor);
+            if after.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     async fn follow_ups(&mut self, id: &ThreadId) -> Result<(), S::Error> {

@@ -9,6 +9,7 @@
 mod batch_pages;
 mod erasure;
 mod exporter;
+mod feedback_line;
 mod follow_up_line;
 mod import;
 mod thread_pages;

@@ -19,6 +19,7 @@ pub(super) enum Line {
     Numbers(Numbers),
     Compaction(Box<Compaction>),
     FollowUp(Map<String, Value>),
+    Feedback(Map<String, Value>),
     ReasoningSession(Map<String, Value>),
     ReasoningLayer(Map<String, Value>),
     ReasoningCheckpoint(Map<String, Value>),

@@ -233,10 +233,12 @@ impl ExportReader {
                 self.give(Record::Compaction { thread, compaction: *compaction }, &mut records)?;
             }
             Line::FollowUp(row) => {
-                self.close(&mut records)?;
-                self.hash(line);
-                let thread = self.thread.clone().ok_or_else(|| self.fault(LineError::NoThread))?;
+                let thread = self.beside_messages(line, &mut records)?;
                 self.give(Record::FollowUp { thread, row }, &mut records)?;
+            }
+            Line::Feedback(row) => {
+                let thread = self.beside_messages(line, &mut records)?;
+                self.give(Record::Feedback { thread, row }, &mut records)?;
             }
             Line::ReasoningSession(row) => self.reasoning(line, ReasoningRow::Session, row, &mut records)?,
             Line::ReasoningLayer(row) => self.reasoning(line, ReasoningRow::Layer, row, &mut records)?,
@@ -251,6 +253,13 @@ impl ExportReader {
             }
         }
         Ok(records)
+    }
+
+    /// Ends the batch before a line of the thread that is no message, and returns the thread.
+    fn beside_messages(&mut self, line: &str, records: &mut Vec<Record>) -> Result<ThreadId, FileError> {
+        self.close(records)?;
+        self.hash(line);
+        self.thread.clone().ok_or_else(|| self.fault(LineError::NoThread))
     }
 
     fn reasoning(

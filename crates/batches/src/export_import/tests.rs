@@ -15,6 +15,10 @@ fn thread(id: &str) -> ExportedThread {
     ExportedThread { thread_id, agent_id: None, busy_policy, metadata, title, archived }
 }
 
+fn feedback() -> Map<String, Value> {
+    serde_json::json!({"message_id": "m1", "score": 1.0}).as_object().unwrap().clone()
+}
+
 fn follow_up() -> Map<String, Value> {
     serde_json::json!({"follow_up_id": "f0001-7", "status": "fired"}).as_object().unwrap().clone()
 }
@@ -60,6 +64,7 @@ fn exported() -> Vec<String> {
     }
     text += &writer.compaction(compaction());
     text += &writer.follow_up(follow_up());
+    text += &writer.feedback(feedback());
     text += &writer.thread(thread("t2"));
     assert_eq!(
         writer.counts(),
@@ -134,7 +139,8 @@ fn what_was_written_is_read() {
         expected.push(Record::Batch { thread: t1.clone(), items, cursor });
     }
     expected.push(Record::Compaction { thread: t1.clone(), compaction: compaction() });
-    expected.push(Record::FollowUp { thread: t1, row: follow_up() });
+    expected.push(Record::FollowUp { thread: t1.clone(), row: follow_up() });
+    expected.push(Record::Feedback { thread: t1, row: feedback() });
     expected.push(Record::Thread(thread("t2")));
     expected.push(Record::End(counts));
     assert_eq!(records, expected);

@@ -65,6 +65,11 @@ impl ExportWriter {
         self.written(&Line::FollowUp(row))
     }
 
+    /// The line of feedback on a message of the thread.
+    pub fn feedback(&mut self, row: Map<String, Value>) -> String {
+        self.written(&Line::Feedback(row))
+    }
+
     /// The line of a row of a reasoning session.
     pub fn reasoning(&mut self, kind: ReasoningRow, row: Map<String, Value>) -> String {
         self.counts.reasoning_sessions += u64::from(kind == ReasoningRow::Session);

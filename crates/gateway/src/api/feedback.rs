@@ -14,8 +14,8 @@ use model::{MessageId, ThreadId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{
-    Feedback, FeedbackCursor, FeedbackFilter, FeedbackOutcome, FeedbackRow, MAX_COMMENT, MAX_LABEL, Store,
-    StoreError,
+    Feedback, FeedbackCursor, FeedbackFilter, FeedbackOutcome, FeedbackRow, MAX_LABEL, MAX_USER, Store,
+    StoreError, check_score, check_text,
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -195,28 +195,8 @@ pub(crate) async fn of_messages(
     Ok(found)
 }
 
-fn invalid(detail: impl Into<String>) -> Problem {
-    Problem::new(ErrorCode::InvalidFeedback, detail.into())
-}
-
-/// A text of 1 to `most` bytes that can be stored.
-fn text(name: &str, text: Option<String>, most: usize) -> Result<Option<String>, Problem> {
-    match &text {
-        Some(given) if !(1..=most).contains(&given.len()) || given.contains('\0') => {
-            Err(invalid(format!("{name} must be 1 to {most} bytes without NUL")))
-        }
-        _ => Ok(text),
-    }
-}
-
-/// Longest `user_id`, in bytes.
-const MAX_USER: usize = 1_024;
-
-fn score(name: &str, score: Option<f64>) -> Result<Option<f64>, Problem> {
-    match score {
-        Some(score) if !(-1.0..=1.0).contains(&score) => Err(invalid(format!("{name} must be from -1 to 1"))),
-        score => Ok(score),
-    }
+fn invalid_query(detail: String) -> Problem {
+    Problem::new(ErrorCode::InvalidQuery, detail)
 }
 
 pub(crate) async fn put(
@@ -227,14 +207,12 @@ pub(crate) async fn put(
     let feedback = Feedback {
         thread: ctx.thread(&thread)?,
         message: path::id("message", &message, MessageId::parse)?,
-        user: text("user_id", body.user_id, MAX_USER)?,
-        score: score("score", body.score)?,
-        label: text("label", body.label, MAX_LABEL)?,
-        comment: text("comment", body.comment, MAX_COMMENT)?,
+        user: body.user_id,
+        score: body.score,
+        label: body.label,
+        comment: body.comment,
     };
-    if feedback.score.is_none() && feedback.label.is_none() && feedback.comment.is_none() {
-        return Err(invalid("score, label or comment must be given"));
-    }
+    feedback.check().map_err(|detail| Problem::new(ErrorCode::InvalidFeedback, detail))?;
     let backend = ctx.backend()?;
     match backend.store().put_feedback(&feedback).await? {
         FeedbackOutcome::Stored(row, is_new) => {
@@ -258,8 +236,8 @@ pub(crate) async fn delete(
 ) -> Result<Response, Problem> {
     let thread = ctx.thread(&thread)?;
     let message = path::id("message", &message, MessageId::parse)?;
-    let user = text("user_id", query.user_id, MAX_USER)?;
-    match ctx.store()?.delete_feedback(&thread, &message, user.as_deref()).await? {
+    check_text("user_id", query.user_id.as_deref(), MAX_USER).map_err(invalid_query)?;
+    match ctx.store()?.delete_feedback(&thread, &message, query.user_id.as_deref()).await? {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
         false => Err(Problem::from(ErrorCode::UnknownFeedback)),
     }
@@ -270,11 +248,12 @@ pub(crate) async fn list(
     QueryParams(asked): QueryParams<FeedbackQuery>,
 ) -> Result<Response, Problem> {
     let limit = query::limit(asked.limit.as_deref())?;
-    let invalid_query = |problem: Problem| Problem::new(ErrorCode::InvalidQuery, problem.detail().to_owned());
+    check_text("label", asked.label.as_deref(), MAX_LABEL).map_err(invalid_query)?;
+    check_score("max_score", asked.max_score).map_err(invalid_query)?;
     let filter = FeedbackFilter {
         agent: asked.agent_id.map(|id| ctx.agent_in("agent_id", &id)).transpose()?,
-        label: text("label", asked.label, MAX_LABEL).map_err(invalid_query)?,
-        max_score: score("max_score", asked.max_score).map_err(invalid_query)?,
+        label: asked.label,
+        max_score: asked.max_score,
         after: asked.next.map(|next| cursor(&ctx, &next)).transpose()?,
     };
     let tenant = ctx.tenant().cloned();

@@ -230,7 +230,7 @@ pub(crate) async fn read(
 #[cfg(test)]
 mod tests {
     use batches::Item;
-    use model::{BatchType, MessageId, Metadata, Timestamp};
+    use model::{BatchType, MessageId, Metadata, Role, Timestamp};
 
     use super::*;
 

@@ -99,7 +99,7 @@ async fn a_thread_is_shown_with_what_its_owner_says() {
     let place = |index: usize| shown["waiting_turns"][index]["place"].clone();
     let places = [place(0), place(1)];
     assert_eq!([&places[0]["ahead"], &places[1]["ahead"]], [&json!(1), &json!(2)]);
-    let waits = |name: &str, place: &Value| json!({"turn_id": turn(name).as_str(), "waiting": {"reason": "head_of_line", "until": null, "message": WaitReason::HeadOfLine.message()}, "place": place, "age_ms": 5});
+    let waits = |name: &str, place: &serde_json::Value| json!({"turn_id": turn(name).as_str(), "waiting": {"reason": "head_of_line", "until": null, "message": WaitReason::HeadOfLine.message()}, "place": place, "age_ms": 5});
     assert_eq!(shown["waiting_turns"], json!([waits("b", &places[0]), waits("c", &places[1])]));
     assert_eq!(*owner.questions.lock().unwrap(), [QueryTarget::Inputs(thread())]);
 }

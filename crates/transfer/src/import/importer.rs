@@ -14,7 +14,7 @@ use super::interface::{
 use super::outcome::{self, ImportReport, ImportTotals, ItemText, ReportKind};
 use super::sessions::SessionImporter;
 use crate::erasure::erasure;
-use crate::follow_up_line;
+use crate::{feedback_line, follow_up_line};
 
 /// Writes threads, one after the other. Callers give the records of a thread in the order of an
 /// export.
@@ -64,6 +64,7 @@ struct Gathered {
     last_number: Option<u64>,
     compactions: Vec<(Compaction, u64)>,
     follow_ups: Vec<store::FollowUpRow>,
+    feedback: Vec<store::ImportedFeedback>,
     title: Option<ThreadTitle>,
     archived: bool,
     bytes: u64,
@@ -157,6 +158,16 @@ impl Importer {
             Record::FollowUp { thread, row } => {
                 let row = follow_up_line::read(&thread, row).map_err(|why| ImportFault::new(line, why))?;
                 return self.follow_up(reports, row, line).await;
+            }
+            Record::Feedback { thread, row } => {
+                let row = feedback_line::read(&thread, row).map_err(|why| ImportFault::new(line, why))?;
+                let bytes = row.feedback.size();
+                self.make_room(reports, 1, bytes).await.map_err(ReadEnd::Other)?;
+                if let Some(gathered) = self.gathered() {
+                    gathered.bytes += bytes;
+                    gathered.feedback.push(row);
+                }
+                return Ok(());
             }
             Record::Reasoning { kind, row } => {
                 self.flush(reports).await.map_err(ReadEnd::Other)?;
@@ -344,7 +355,7 @@ impl Importer {
     ) -> Result<(), R::Error> {
         let PartLimits { messages, bytes: most_bytes } = self.part;
         let is_full = self.gathered().is_some_and(|gathered| {
-            let there = gathered.items.len() + gathered.follow_ups.len();
+            let there = gathered.items.len() + gathered.follow_ups.len() + gathered.feedback.len();
             there + rows > messages || gathered.bytes + bytes > most_bytes
         });
         if is_full { self.write(reports).await } else { Ok(()) }
@@ -419,6 +430,7 @@ impl Importer {
             last_number: gathered.last_number,
             compactions: gathered.compactions.into_iter().map(|(compaction, _)| compaction).collect(),
             follow_ups: gathered.follow_ups,
+            feedback: gathered.feedback,
             title: gathered.title,
             archived: gathered.archived,
         };
@@ -523,6 +535,7 @@ impl Gathered {
             && self.last_number.is_none()
             && self.compactions.is_empty()
             && self.follow_ups.is_empty()
+            && self.feedback.is_empty()
     }
 
     /// A message whose id or position another one has: the line of its batch, its id and position.

@@ -107,6 +107,38 @@ async fn an_ag_ui_client_that_reconnects_gets_its_run() {
     }
     let messages = fixture.messages_of("talk").await;
     assert_eq!(said(&messages).len(), 4, "each turn was requested once");
+    // The messages before the answer come first, so a page that was reloaded shows the whole chat.
+    let snapshot = |events: &[Value]| {
+        assert_eq!(
+            (&events[0]["type"], &events[1]["type"]),
+            (&json!("RUN_STARTED"), &json!("MESSAGES_SNAPSHOT"))
+        );
+        let message =
+            |message: &Value| (message["role"].clone(), message["id"].clone(), message["content"].clone());
+        events[1]["messages"].as_array().unwrap().iter().map(message).collect::<Vec<_>>()
+    };
+    let question = |run: &str, text: &str| (json!("user"), json!(format!("q-{run}")), json!(text));
+    let first = (json!("assistant"), json!(messages[1].message_id), json!(answer_to(texts[0])));
+    let (one, two) = (question("one", texts[0]), question("two", texts[1]));
+    assert_eq!(snapshot(&back("two").await), [one, first, two.clone()]);
+    assert_eq!(snapshot(&waiting), [two], "its turn had not begun");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ag_ui_snapshot_has_calls_and_results() {
+    let fixture = Fixture::with(scripted).await;
+    let addr = fixture.fleet.gateway_addrs()[0];
+    let run = agui(addr, "/agui", "talk", "one", "tools").await;
+    let begun = run.iter().find(|event| event["type"] == "TOOL_CALL_START").unwrap();
+    agui(addr, "/agui", "talk", "two", "hello").await;
+    let events = agui(addr, "/agui/connect", "talk", "two", "").await;
+    let messages = events[1]["messages"].as_array().unwrap();
+    let roles: Vec<&str> = messages.iter().map(|message| message["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant", "tool", "tool", "assistant", "user"], "{messages:?}");
+    let call = &messages[1]["toolCalls"][0];
+    assert_eq!((&call["id"], &call["type"]), (&begun["toolCallId"], &json!("function")));
+    assert_eq!((&call["function"]["name"], &messages[2]["toolCallId"]), (&json!("clock"), &call["id"]));
+    assert_eq!(messages[2]["content"], "noon");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,12 +7,13 @@
 //! is written, it is not known to be the last.
 //!
 //! Resume: the protocol has no cursor. A client that reconnects reads the run again from
-//! `RUN_STARTED`.
+//! `RUN_STARTED`, after a snapshot of the messages before the answer.
 //!
 //! State: the arguments of unfinished calls, the results of a step, and the ids of the calls. Text
 //! is not kept.
 
 pub(crate) mod request;
+mod snapshot;
 
 use model::{MessageId, Metadata, ThreadId};
 use serde::Serialize;
@@ -23,6 +24,7 @@ use crate::encoder_driver::{AnswerEnd, AnswerReport, EncoderDriver, ProtocolEnco
 use crate::{AnswerEvent, Protocol, ProtocolOutput, StreamAction, schemas, sse};
 
 pub use request::{AgUiRequest, RunRefusal, error_body};
+pub use snapshot::{AgUiCall, AgUiFunction, AgUiMessage};
 
 /// Version of the protocol.
 pub const PROTOCOL_VERSION: &str = "1.0";
@@ -35,7 +37,18 @@ impl AgUi {
     /// The stream of the answer `message`. `run`: the client's id of the run, or any id for a
     /// client that did not begin it.
     pub fn new(thread: ThreadId, run: impl Into<String>, message: MessageId) -> Self {
-        Self(EncoderDriver::new(message.clone(), AgUiEncoder { thread, run: run.into(), message }))
+        Self::connected(thread, run, message, None)
+    }
+
+    /// The same for a client that has no messages: the stream begins with those before the answer.
+    pub fn connected(
+        thread: ThreadId,
+        run: impl Into<String>,
+        message: MessageId,
+        before: Option<Vec<AgUiMessage>>,
+    ) -> Self {
+        let encoder = AgUiEncoder { thread, run: run.into(), message: message.clone(), before };
+        Self(EncoderDriver::new(message, encoder))
     }
 }
 
@@ -50,6 +63,8 @@ struct AgUiEncoder {
     thread: ThreadId,
     run: String,
     message: MessageId,
+    /// The messages before the answer; `None`: the client has them.
+    before: Option<Vec<AgUiMessage>>,
 }
 
 /// An event of AG-UI.
@@ -58,31 +73,72 @@ struct AgUiEncoder {
 #[schema(as = RunEvent)]
 pub enum AgUiEvent<'a> {
     #[serde(rename_all = "camelCase")]
-    RunStarted { thread_id: &'a str, run_id: &'a str, protocol_version: &'static str },
+    RunStarted {
+        thread_id: &'a str,
+        run_id: &'a str,
+        protocol_version: &'static str,
+    },
+    MessagesSnapshot {
+        messages: &'a [AgUiMessage],
+    },
     #[serde(rename_all = "camelCase")]
-    TextMessageStart { message_id: String, role: &'static str },
+    TextMessageStart {
+        message_id: String,
+        role: &'static str,
+    },
     #[serde(rename_all = "camelCase")]
-    TextMessageContent { message_id: String, delta: &'a str },
+    TextMessageContent {
+        message_id: String,
+        delta: &'a str,
+    },
     #[serde(rename_all = "camelCase")]
-    TextMessageEnd { message_id: String },
+    TextMessageEnd {
+        message_id: String,
+    },
     #[serde(rename_all = "camelCase")]
-    ReasoningStart { message_id: String },
+    ReasoningStart {
+        message_id: String,
+    },
     #[serde(rename_all = "camelCase")]
-    ReasoningMessageStart { message_id: String, role: &'static str },
+    ReasoningMessageStart {
+        message_id: String,
+        role: &'static str,
+    },
     #[serde(rename_all = "camelCase")]
-    ReasoningMessageContent { message_id: String, delta: &'a str },
+    ReasoningMessageContent {
+        message_id: String,
+        delta: &'a str,
+    },
     #[serde(rename_all = "camelCase")]
-    ReasoningMessageEnd { message_id: String },
+    ReasoningMessageEnd {
+        message_id: String,
+    },
     #[serde(rename_all = "camelCase")]
-    ReasoningEnd { message_id: String },
+    ReasoningEnd {
+        message_id: String,
+    },
     #[serde(rename_all = "camelCase")]
-    ToolCallStart { tool_call_id: String, tool_call_name: &'a str, parent_message_id: String },
+    ToolCallStart {
+        tool_call_id: String,
+        tool_call_name: &'a str,
+        parent_message_id: String,
+    },
     #[serde(rename_all = "camelCase")]
-    ToolCallArgs { tool_call_id: String, delta: &'a str },
+    ToolCallArgs {
+        tool_call_id: String,
+        delta: &'a str,
+    },
     #[serde(rename_all = "camelCase")]
-    ToolCallEnd { tool_call_id: String },
+    ToolCallEnd {
+        tool_call_id: String,
+    },
     #[serde(rename_all = "camelCase")]
-    ToolCallResult { message_id: String, tool_call_id: String, content: &'a str, role: &'static str },
+    ToolCallResult {
+        message_id: String,
+        tool_call_id: String,
+        content: &'a str,
+        role: &'static str,
+    },
     #[serde(rename_all = "camelCase")]
     Custom {
         name: &'static str,
@@ -102,7 +158,10 @@ pub enum AgUiEvent<'a> {
         metadata: Option<&'a Metadata>,
     },
     #[serde(rename_all = "camelCase")]
-    RunError { message: &'a str, code: &'a str },
+    RunError {
+        message: &'a str,
+        code: &'a str,
+    },
 }
 
 /// How a run ended.
@@ -130,6 +189,9 @@ impl ProtocolEncoder for AgUiEncoder {
     fn open(&mut self, out: &mut Vec<u8>) {
         let (thread_id, run_id) = (self.thread.name(), self.run.as_str());
         sse::data(out, &AgUiEvent::RunStarted { thread_id, run_id, protocol_version: PROTOCOL_VERSION });
+        if let Some(messages) = self.before.take() {
+            sse::data(out, &AgUiEvent::MessagesSnapshot { messages: &messages });
+        }
     }
 
     fn change(&mut self, change: PartChange<'_>, out: &mut Vec<u8>) {
@@ -220,7 +282,7 @@ impl AgUiEncoder {
     /// Producers restart their call ids in each turn, and a client treats calls with equal ids as
     /// one call.
     fn call_id(&self, id: &str) -> String {
-        format!("{}-{id}", self.message)
+        snapshot::call_id(&self.message, id)
     }
 }
 

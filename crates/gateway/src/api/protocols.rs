@@ -23,8 +23,9 @@ use http_server::error::{ErrorCode, Problem, Retry};
 use http_server::extract::body;
 use http_server::extract::headers;
 use http_server::transport::extensions::ConnectionHandle;
-use model::{MessageId, QueryTarget, QueueStatus, ThreadId, TurnError, TurnId, TurnOptions};
+use model::{MessageId, Metadata, QueryTarget, QueueStatus, ThreadId, TurnError, TurnId, TurnOptions};
 use protocols::request::{ErrorBody, RequestRejection};
+use protocols::ui_message::CLIENT_MESSAGE_ID;
 use protocols::{AnswerEvent, Cursor, Protocol, StoredAnswer, StreamError};
 use sha2::{Digest, Sha256};
 use store::{RunFailure, TurnState};
@@ -399,4 +400,13 @@ pub(crate) fn new_thread(ctx: &RequestContext, key: Option<&str>) -> Result<Thre
 pub(crate) fn client_idempotency_key(protocol: &str, id: Option<&str>) -> Option<String> {
     let id = id.filter(|id| !id.is_empty() && id.len() <= MAX_KEY && !id.contains('\0'))?;
     Some(format!("{protocol}:{id}"))
+}
+
+/// Keeps the client's id of its message, so that the client finds the message under the same id
+/// after a reload.
+pub(crate) fn with_client_id(metadata: Metadata, id: Option<&str>) -> Metadata {
+    match id.filter(|id| MessageId::parse(id).is_ok()) {
+        Some(id) => metadata.with_text(CLIENT_MESSAGE_ID, id),
+        None => metadata,
+    }
 }

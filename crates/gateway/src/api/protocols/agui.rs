@@ -3,16 +3,24 @@
 use axum::extract::Extension;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use batches::Item;
 use http_server::error::{ErrorCode, Problem};
 use http_server::transport::extensions::ConnectionHandle;
-use model::{MessageId, Metadata, QueryTarget, ThreadId, TurnId};
-use protocols::agui::{AgUiRequest, error_body};
+use model::{MessageId, Metadata, Position, QueryTarget, Role, ThreadId, TurnId};
+use protocols::agui::{AgUiMessage, AgUiRequest, error_body};
+use protocols::ui_message::CLIENT_MESSAGE_ID;
 use protocols::{AgUi, RequestBody};
+use serde_json::Value;
+use store::{Range, StoredMessage};
 
+use crate::api::history;
+use crate::api::history::PagePlace;
+use crate::api::pending_inputs::PendingInputs;
 use crate::api::protocols::{
     ProtocolRequest, Repeats, TurnAnswer, active, client_idempotency_key, enter, last, open, posted,
-    resume_answer, stream,
+    resume_answer, stream, with_client_id,
 };
+use crate::api::views;
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::owner_query;
@@ -23,6 +31,7 @@ use crate::openapi::events::Stream;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::response::ResponseSpec;
 use crate::openapi::tags::AG_UI;
+use crate::streaming::store_reads;
 
 pub(crate) fn operations() -> Vec<Operation> {
     let all = [
@@ -63,7 +72,7 @@ async fn say(posted: ProtocolRequest) -> Result<Response, Problem> {
         agent: None,
         policy: None,
         content: request.text,
-        metadata: Metadata::EMPTY,
+        metadata: with_client_id(Metadata::EMPTY, request.input_id.as_deref()),
         parameters: TurnParameters::new(request.wanted)?,
         key: key.or_else(|| client_idempotency_key("agui", Some(&request.run))),
         options,
@@ -98,7 +107,58 @@ async fn follow(posted: ProtocolRequest) -> Result<Response, Problem> {
         },
     };
     let Some((message, answer)) = found else { return Ok(StatusCode::NO_CONTENT.into_response()) };
-    Ok(stream(AgUi::new(thread, run, message.clone()), message, answer))
+    let before = before(&ctx, &thread, &message).await?;
+    Ok(stream(AgUi::connected(thread, run, message.clone(), Some(before)), message, answer))
+}
+
+/// The last messages of the thread before an answer, with the question that it answers.
+async fn before(
+    ctx: &RequestContext,
+    thread: &ThreadId,
+    answer: &MessageId,
+) -> Result<Vec<AgUiMessage>, Problem> {
+    let pending = Some(PendingInputs::read(ctx.backend()?, thread).await);
+    let range = Range { after: None, before: Some(Position::MAX), with_synthetic: false };
+    let page = PagePlace { next: None, limit: Some(MAX_SNAPSHOT.to_string()) };
+    let (mut rows, _, _, pending) = history::read(ctx, thread, range, page, false, pending).await?;
+    views::withhold(&mut rows);
+    let is_of_answer = |row: &StoredMessage| match row.role {
+        Role::User | Role::System => false,
+        Role::Assistant | Role::Tool => store_reads::answer_of(&row.message_id) == *answer,
+    };
+    let mut messages: Vec<AgUiMessage> =
+        rows.iter().filter(|row| !is_of_answer(row)).cloned().map(message).collect();
+    let question = pending.iter().flat_map(PendingInputs::inputs).find(|input| input.answer() == *answer);
+    if let Some(input) = question {
+        let id = client_id(&input.metadata).unwrap_or_else(|| input.turn.input().as_str().to_owned());
+        messages.push(AgUiMessage::User { id, content: input.content.clone() });
+    }
+    Ok(messages)
+}
+
+/// Messages of a snapshot, at most. Older ones are in the history.
+const MAX_SNAPSHOT: u32 = 200;
+
+fn message(row: StoredMessage) -> AgUiMessage {
+    let Item { message_id, role, content, tool_calls, tool_call_id, metadata, .. } = row.into();
+    let id = message_id.as_str().to_owned();
+    match role {
+        Role::User => AgUiMessage::User { id: client_id(&metadata).unwrap_or(id), content },
+        Role::System => AgUiMessage::System { id, content },
+        Role::Assistant => {
+            let answer = store_reads::answer_of(&message_id);
+            AgUiMessage::assistant(id, &answer, content, tool_calls.as_ref())
+        }
+        Role::Tool => {
+            let answer = store_reads::answer_of(&message_id);
+            AgUiMessage::result(id, &answer, tool_call_id.as_deref().unwrap_or_default(), content)
+        }
+    }
+}
+
+/// The client's own id of its message.
+fn client_id(metadata: &Metadata) -> Option<String> {
+    metadata.get(CLIENT_MESSAGE_ID).and_then(Value::as_str).map(str::to_owned)
 }
 
 /// The answer of the turn that a run opened. Returning clients send the id of the run that they

@@ -12,7 +12,7 @@ use http_server::extract::query::QueryParams;
 use http_server::transport::extensions::ConnectionHandle;
 use model::{ControlKind, MessageId, Metadata, Position, Role, TurnId, TurnOpened};
 use protocols::request::BadRequest;
-use protocols::ui_message::{CLIENT_MESSAGE_ID, HistoryMessage, Regenerated, UiMessageRequest, error_body};
+use protocols::ui_message::{HistoryMessage, Regenerated, UiMessageRequest, error_body};
 use protocols::{RequestBody, UiMessage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ use crate::api::history;
 use crate::api::pending_inputs::PendingInputs;
 use crate::api::protocols::{
     ProtocolRequest, TurnAnswer, active, answered, client_idempotency_key, last, open, open_answer, posted,
-    resume_answer, stream,
+    resume_answer, stream, with_client_id,
 };
 use crate::api::respond::json_no_store;
 use crate::app::request_context::RequestContext;
@@ -137,15 +137,6 @@ async fn say(posted: ProtocolRequest) -> Result<Response, Problem> {
     };
     let (message, answer) = open(&ctx, connection, &input).await?;
     Ok(stream(UiMessage::new(message.clone()), message, answer))
-}
-
-/// Keeps the client's id of its message, so that the client finds the message under the same id
-/// after a reload.
-fn with_client_id(metadata: Metadata, id: Option<&str>) -> Metadata {
-    match id.filter(|id| MessageId::parse(id).is_ok()) {
-        Some(id) => metadata.with_text(CLIENT_MESSAGE_ID, id),
-        None => metadata,
-    }
 }
 
 /// Another answer to the last input: the next run of a turn that failed. A turn that was answered

@@ -1,4 +1,4 @@
--- What users say of messages: a score, a label, a comment. One row for each message and user.
+-- What users say about messages: a score, a label, a comment. One row for each message and user.
 CREATE TABLE feedback (
     bucket     smallint         NOT NULL,
     thread_id  text             COLLATE "C" NOT NULL,
@@ -7,7 +7,7 @@ CREATE TABLE feedback (
     user_id    text             COLLATE "C" NOT NULL CHECK (octet_length(user_id) <= 1024),
     -- '-': the default tenant. Leads the index of lists.
     tenant     text             COLLATE "C" NOT NULL,
-    -- The agent that answered in the thread at that time, for filters.
+    -- The agent that answered, as far as it is known; for filters.
     agent_id   text             COLLATE "C" NOT NULL,
     score      double precision CHECK (score BETWEEN -1 AND 1),
     label      text             CHECK (octet_length(label) BETWEEN 1 AND 256),
@@ -21,6 +21,7 @@ CREATE TABLE feedback (
 
 CREATE INDEX feedback_newest ON feedback (tenant, updated_at, thread_id, message_id, user_id);
 CREATE INDEX feedback_agent ON feedback (tenant, agent_id, updated_at, thread_id, message_id, user_id);
+CREATE INDEX feedback_label ON feedback (tenant, label, updated_at, thread_id, message_id, user_id) WHERE label IS NOT NULL;
 CREATE INDEX feedback_user ON feedback (tenant, user_id) WHERE user_id <> '';
 
 ALTER TABLE feedback ENABLE ROW LEVEL SECURITY;
@@ -28,14 +29,18 @@ ALTER TABLE feedback FORCE ROW LEVEL SECURITY;
 CREATE POLICY tenant_isolation ON feedback
     USING (antiphon_tenant_visible(thread_id)) WITH CHECK (antiphon_tenant_visible(thread_id));
 
--- Stores feedback of an export on messages that the thread has. What a user says of a message here already stays.
+-- Stores feedback of an export on messages that the thread has. What a user has said about a message
+-- here already stays.
 CREATE FUNCTION antiphon_import_feedback(of_bucket smallint, of_thread text, rows jsonb) RETURNS bigint
     LANGUAGE sql VOLATILE
 AS $$
 WITH written AS (
     INSERT INTO feedback (bucket, thread_id, message_id, user_id, tenant, agent_id, score, label, comment, created_at, updated_at)
-    SELECT of_bucket, of_thread, r.message_id, r.user_id, antiphon_tenant_of(of_thread), coalesce(t.agent_id, t.thread_id), r.score, r.label,
-           r.comment,
+    SELECT of_bucket, of_thread, r.message_id, r.user_id, antiphon_tenant_of(of_thread),
+           coalesce((SELECT u.agent_id FROM usage AS u
+                     WHERE u.bucket = of_bucket AND u.thread_id = of_thread AND u.message_id = r.message_id LIMIT 1),
+                    t.agent_id, t.thread_id),
+           r.score, r.label, r.comment,
            -- Imported times may be any.
            least(to_timestamp(0) + greatest(r.created_ms, 0) * interval '1 millisecond', clock_timestamp()),
            least(to_timestamp(0) + greatest(r.updated_ms, 0) * interval '1 millisecond', clock_timestamp())

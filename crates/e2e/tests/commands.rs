@@ -459,6 +459,8 @@ async fn nothing_is_left_of_a_thread_that_was_erased() {
          VALUES ({bucket}, 'long', 'u2', 'a', 0, 'secret', '{{}}', 1, 's');
          INSERT INTO expired_messages (bucket, thread_id, message_id) VALUES ({bucket}, 'long', 'u0');
          INSERT INTO thread_list (bucket, thread_id, tenant, active_at, title, title_by) VALUES ({bucket}, 'long', '-', now(), 'Long', 'client');
+         INSERT INTO feedback (bucket, thread_id, message_id, user_id, tenant, agent_id, comment)
+             VALUES ({bucket}, 'long', 'm1', 'u', '-', 'a', 'secret');
          INSERT INTO timers (bucket, timer_id, kind, thread_id, agent_id, agent_bucket, due_at) VALUES ({bucket}, 'f1', 'follow_up', 'long', 'a', 0, now());
          INSERT INTO idempotency_keys (bucket, thread_id, key, digest, turn_id) VALUES ({bucket}, 'long', 'k', '', 'u1');
          INSERT INTO responses (bucket, thread_id, turn_id, model, background, metadata) VALUES ({bucket}, 'long', 'u1', 'm', false, '{{}}');

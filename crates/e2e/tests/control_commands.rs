@@ -317,9 +317,9 @@ async fn operations_on_unknown_agents_make_none() {
     // settings nor tasks.
     api.say("talk", "hello").await.unwrap();
     fixture.until_messages("talk", 2).await;
-    assert_eq!(api.call("GET", "/v1/agents/talk", None).await.unwrap()["version"], json!(0));
-    done(&api.act("talk", "pause").await.unwrap());
-    assert_eq!(api.agent("talk").await.unwrap()["paused"], json!(true));
+    assert_eq!(api.call("GET", "/v1/agents/default", None).await.unwrap()["version"], json!(0));
+    done(&api.act("default", "pause").await.unwrap());
+    assert_eq!(api.agent("default").await.unwrap()["paused"], json!(true));
     // A task also counts as use, even before it is stored.
     api.send_task("worker", "k", "hello").await.unwrap();
     done(&api.act("worker", "pause").await.unwrap());

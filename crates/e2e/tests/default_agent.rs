@@ -72,6 +72,7 @@ async fn a_thread_keeps_the_agent_of_its_first_message() {
 
     let named = json!({"content": "hello", "agent_id": "ann"});
     api.say_with("of_ann", &named, &[]).await.unwrap();
+    fixture.until_messages("of_ann", 2).await;
     assert_eq!(agent_of(api, "of_ann").await, "ann");
     api.say("other", "hello").await.unwrap();
     assert_eq!(agent_of(api, "other").await, "helpdesk");

@@ -133,12 +133,13 @@ impl Backend {
     /// Notes in the list of threads that a client has written into this thread, unless this gateway
     /// has done so in the last minute. No request waits for it. While many are written, nothing is
     /// noted, and the thread is listed with the end of its turn.
-    pub(crate) fn note_activity(&self, thread: &ThreadId, input: &str) {
+    pub(crate) fn note_activity(&self, thread: &ThreadId, agent: &AgentId, input: &str) {
         let Some(place) = self.notes.begin(thread, self.now()) else { return };
-        let (store, thread, input) = (self.store.clone(), thread.clone(), input.to_owned());
+        let (store, thread, agent, input) =
+            (self.store.clone(), thread.clone(), agent.clone(), input.to_owned());
         runtime::spawn_named("note of activity", async move {
             let _place = place;
-            if let Err(error) = store.note_activity(&thread, &input).await {
+            if let Err(error) = store.note_activity(&thread, &agent, &input).await {
                 tracing::debug!(%error, %thread, "an activity was not noted; the end of the turn is");
             }
         });

@@ -22,7 +22,7 @@ pub(crate) use field::{
 };
 
 /// Longest name of a model, in bytes.
-pub(crate) const MAX_MODEL_BYTES: usize = 256;
+pub const MAX_MODEL_BYTES: usize = 256;
 
 /// Why a body is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

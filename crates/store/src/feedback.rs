@@ -1,4 +1,4 @@
-//! What users say of messages: scores, labels and comments.
+//! What users say about messages: scores, labels and comments.
 //!
 //! Entry points: [`Store::put_feedback`], [`Store::feedback_of`] and [`Store::list_feedback`].
 
@@ -20,7 +20,7 @@ pub const MAX_USER: usize = 1_024;
 /// Maximum number of users whose feedback on one message is stored.
 const MAX_FEEDBACK_OF_MESSAGE: i64 = 100;
 
-/// What a user says of a message. At least one of score, label and comment is set.
+/// What a user says about a message. At least one of score, label and comment is set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Feedback {
     pub thread: ThreadId,
@@ -39,7 +39,7 @@ pub struct Feedback {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FeedbackRow {
     pub feedback: Feedback,
-    /// The agent that answered in the thread at that time.
+    /// The agent that answered, as far as it is known.
     pub agent: AgentId,
     /// When it was given first (database clock).
     pub created_at: Timestamp,
@@ -248,11 +248,15 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<FeedbackRow>, StoreError> {
         let by_agent = if filter.agent.is_some() { "f.agent_id = $2" } else { "$2::text IS NULL" };
+        let by_label = if filter.label.is_some() { "f.label = $3" } else { "$3::text IS NULL" };
         let after = filter.after.as_ref();
         let sql = format!(
             "SELECT {COLUMNS} FROM feedback AS f
              WHERE f.tenant = $1 AND {by_agent}
-               AND ($3::text IS NULL OR f.label = $3) AND ($4::double precision IS NULL OR f.score <= $4)
+               AND {by_label} AND ($4::double precision IS NULL OR f.score <= $4)
+               -- A message may be deleted while feedback on it is stored.
+               AND EXISTS (SELECT FROM messages AS m WHERE m.bucket = f.bucket AND m.thread_id = f.thread_id
+                                                       AND m.message_id = f.message_id OFFSET 0)
                AND (f.updated_at, f.thread_id, f.message_id, f.user_id)
                    < (to_timestamp(0) + $5 * interval '1 microsecond', $6, $7, $8)
              ORDER BY f.updated_at DESC, f.thread_id DESC, f.message_id DESC, f.user_id DESC

@@ -32,7 +32,7 @@ pub struct ThreadImport {
     pub compactions: Vec<Compaction>,
     /// A pending follow-up is stored as cancelled, so that it does not fire here.
     pub follow_ups: Vec<FollowUpRow>,
-    /// Feedback on messages; what users say of a message here already stays.
+    /// Feedback on messages; what users say about a message here already stays.
     pub feedback: Vec<ImportedFeedback>,
     /// Replaces a title of lower rank.
     pub title: Option<ThreadTitle>,

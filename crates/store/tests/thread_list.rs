@@ -2,6 +2,7 @@
 
 use batches::retention::{BatchAssembler, BatchSize};
 use model::{AgentId, MessageTimes, Metadata, Position, Role, Tenant, ThreadTitle, Timestamp, TitleSource};
+use partition::Commit;
 use serde_json::json;
 use store::{
     CleanupKind, CleanupLimit, Listing, NewThread, PatchOutcome, Store, ThreadFilter, ThreadImport,
@@ -15,6 +16,10 @@ const THEN: i64 = 1_767_225_600_000;
 
 /// A turn of `thread` whose last message was written at `at`, in ms since 1970.
 async fn commit_turn(owner: &Owner, name: &str, position: i64, at: i64, question: &str) {
+    owner.commit(&turn_commit(owner, name, position, at, question)).await.unwrap();
+}
+
+fn turn_commit(owner: &Owner, name: &str, position: i64, at: i64, question: &str) -> Commit {
     let mut turn = finishes(name, &turn(name, &format!("n{position}")), 0, position, None);
     turn.messages[0].content = question.to_owned();
     for message in &mut turn.messages {
@@ -22,7 +27,7 @@ async fn commit_turn(owner: &Owner, name: &str, position: i64, at: i64, question
     }
     let mut commit = owner.empty();
     commit.turns = vec![turn];
-    owner.commit(&commit).await.unwrap();
+    commit
 }
 
 async fn listing(store: &Store, name: &str) -> Listing {
@@ -55,6 +60,43 @@ async fn name(store: &Store, id: &str, agent: Option<&str>, values: serde_json::
     let agent = agent.map(|id| AgentId::parse(id).unwrap());
     let new = NewThread { thread: thread(id), agent, policy: None, metadata: metadata(values) };
     store.upsert_thread(&new).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_first_turn_names_the_agent_of_its_thread() {
+    let (_database, store) = Database::new(2).await;
+    let owner = Owner::new(&store, "a").await;
+    let helper = AgentId::parse("helper").unwrap();
+    let answered = async |name: &str, position: i64, by: Option<&str>| {
+        let mut commit = turn_commit(&owner, name, position, THEN, "Hello");
+        commit.turns[0].answered_by = by.map(|agent| AgentId::parse(agent).unwrap());
+        owner.commit(&commit).await.unwrap();
+    };
+    let agent = async |name: &str| {
+        let named = store.thread(&thread(name)).await.unwrap().unwrap().named.agent;
+        let filter = ThreadFilter { agent: named.clone(), ..ThreadFilter::default() };
+        assert!(named.is_none() || names(&store, &filter, 10).await.contains(&name.to_owned()), "{name}");
+        named
+    };
+    store.note_activity(&thread("begun"), &helper, "Hello").await.unwrap();
+    assert_eq!(store.listing(&thread("begun")).await.unwrap().unwrap().agent, Some(helper.clone()));
+    for name in ["begun", "new"] {
+        answered(name, 10, Some("helper")).await;
+        answered(name, 20, Some("other")).await;
+        answered(name, 30, None).await;
+        assert_eq!(agent(name).await, Some(helper.clone()), "{name}");
+    }
+    answered("own", 40, None).await;
+    answered("own", 50, Some("helper")).await;
+    assert_eq!(agent("own").await, None, "its own agent has answered first");
+    // What a client has named stays; a thread that was created without an agent gets one.
+    self::name(&store, "named", Some("other"), json!({})).await;
+    self::name(&store, "created", None, json!({})).await;
+    for name in ["named", "created"] {
+        answered(name, 60, Some("helper")).await;
+    }
+    let (named, created) = (agent("named").await, agent("created").await);
+    assert_eq!((named.unwrap().as_str(), created.unwrap()), ("other", helper));
 }
 
 #[tokio::test]
@@ -168,7 +210,7 @@ async fn listed_threads_come_with_what_they_last_said() {
     let (_database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     commit_turn(&owner, "t", 10, THEN, "Hello").await;
-    store.note_activity(&thread("begun"), " First\nquestion ").await.unwrap();
+    store.note_activity(&thread("begun"), &thread("begun").agent(), " First\nquestion ").await.unwrap();
     let listed = page(&store, &ThreadFilter::default(), 10).await.threads;
     let [begun, t] = &listed[..] else { panic!("{listed:?}") };
     assert_eq!((begun.thread.as_str(), begun.row.as_ref()), ("begun", None));
@@ -277,7 +319,7 @@ async fn copies_and_imports_are_listed_and_erased_threads_are_not() {
             thread("gone").bucket().get()
         ))
         .await;
-    store.note_activity(&thread("gone"), "Hello").await.unwrap();
+    store.note_activity(&thread("gone"), &thread("gone").agent(), "Hello").await.unwrap();
     assert!(!names(&store, &ThreadFilter::default(), 10).await.contains(&"gone".to_owned()));
     let counts = store.rows_of_threads(&[thread("t")]).await.unwrap();
     assert_eq!(counts["thread_list"], 1);
@@ -354,7 +396,7 @@ async fn a_failed_thread_is_listed_as_long_as_its_failure_is_kept() {
     let owner = Owner::new(&store, "a").await;
     commit_turn(&owner, "t", 10, THEN, "Hello").await;
     for name in ["t", "lost"] {
-        store.note_activity(&thread(name), "Secret").await.unwrap();
+        store.note_activity(&thread(name), &thread(name).agent(), "Secret").await.unwrap();
         let mut commit = owner.empty();
         commit.failed_turns = vec![failed_turn(name, &turn(name, "y"), 0)];
         owner.commit(&commit).await.unwrap();

@@ -65,6 +65,7 @@ fn turn(of: &str, position: i64, said: Metadata) -> TurnWrite {
     TurnWrite {
         messages: vec![at(0, turn.input(), Role::User), at(1, turn.answer(0), Role::Assistant)],
         agent: None,
+        answered_by: None,
         ends_failed: None,
         on_refusal: Fallback::Turn(Box::new(failed_turn(of, &turn, 0))),
         turn,

@@ -80,6 +80,7 @@ pub(crate) fn finishes(
         turn: turn.clone(),
         messages: messages_of(thread, turn, run, position),
         agent,
+        answered_by: None,
         ends_failed: None,
         on_refusal: Fallback::Turn(Box::new(failed_turn(thread, turn, run))),
     }

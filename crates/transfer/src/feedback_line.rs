@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use store::{Feedback, FeedbackRow, ImportedFeedback};
 
+/// The end of the year 9999, ms since 1970.
+const LATEST_MS: i64 = 253_402_300_799_999;
+
 /// A line of the file; times are in ms since 1970.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,6 +60,9 @@ pub(crate) fn read(thread: &ThreadId, row: Map<String, Value>) -> Result<Importe
         comment: line.comment,
     };
     feedback.check().map_err(|why| wrong(&why))?;
+    if [line.created_ms, line.updated_ms].iter().any(|at| !(0..=LATEST_MS).contains(at)) {
+        return Err(wrong(&"created_ms and updated_ms must be times from 1970 to 9999"));
+    }
     let (created_at, updated_at) = (Timestamp(line.created_ms), Timestamp(line.updated_ms));
     Ok(ImportedFeedback { feedback, created_at, updated_at })
 }
@@ -82,6 +88,8 @@ mod tests {
             ("comment", json!("a\u{0}b")),
             ("message_id", json!("a b")),
             ("other", json!(1)),
+            ("created_ms", json!(-1)),
+            ("updated_ms", json!(10_000_000_000_000_000_i64)),
         ] {
             let mut bad = good.clone();
             bad[field] = value;

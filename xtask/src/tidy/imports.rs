@@ -37,10 +37,10 @@ const MODULES: &[(&str, Floors)] = &[
         &[
             ("metrics", &[]),
             ("config", &[]),
-            ("settings_cache", &[]),
-            ("backend", &["config", "metrics", "settings_cache"]),
+            ("stale_cache", &[]),
+            ("backend", &["config", "metrics", "stale_cache"]),
             ("streaming", &["backend", "metrics"]),
-            ("commands", &["backend", "metrics", "settings_cache"]),
+            ("commands", &["backend", "metrics", "stale_cache"]),
             ("app", &["backend", "config", "streaming"]),
             ("background", &["app"]),
             ("openapi", &["app", "commands"]),

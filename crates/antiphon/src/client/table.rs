@@ -48,7 +48,7 @@ pub(super) const NOUNS: &[(&str, &str)] = &[
     ("dead-letters", "Dead letters (inputs that could not be processed): show, replay and drop them"),
     ("erasures", "Erasures of threads, users and tenants, and their receipts"),
     ("export", "Export all threads of the tenant"),
-    ("feedback", "Feedback: what users say of messages"),
+    ("feedback", "Feedback: what users say about messages"),
     ("follow-ups", "Follow-ups: pending proactive messages, and why others were sent or suppressed"),
     ("import", "Import threads into the tenant"),
     (

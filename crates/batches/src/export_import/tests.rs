@@ -209,7 +209,7 @@ fn an_import_goes_on_where_it_was() {
             "this is not the file whose import began: batch {batch} of thread t1 does not end in line {line}"
         )
     };
-    for (batch, line, at) in [(11, 4, 5), (20, 8, 10), (20, 500, 16)] {
+    for (batch, line, at) in [(11, 4, 5), (20, 8, 10), (20, 500, 17)] {
         assert_eq!(other(batch, line), format!("line {at}: {}", sentence(batch, line)));
     }
 }
@@ -272,7 +272,7 @@ fn what_is_no_export_or_another_one_is_refused() {
     more.push(String::new());
     assert!(read(&more).1.is_ok());
     more.push(lines[1].clone());
-    assert_eq!(refused(&more), "line 18: there is more after the trailer");
+    assert_eq!(refused(&more), "line 19: there is more after the trailer");
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn a_changed_file_is_noticed() {
     let mut lines = exported();
     lines[3] = lines[3].replace("text 1.1", "text 7.7");
     let (records, outcome) = read(&lines);
-    assert_eq!(outcome.unwrap_err().to_string(), "line 16: the digest does not match: the file was changed");
+    assert_eq!(outcome.unwrap_err().to_string(), "line 17: the digest does not match: the file was changed");
     assert!(!records.iter().any(|record| matches!(record, Record::End(_))));
     let mut lines = exported();
     lines.remove(11);

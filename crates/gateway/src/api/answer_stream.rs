@@ -8,6 +8,7 @@ use http_server::transport::extensions::ConnectionHandle;
 use model::{ControlKind, ThreadId, TurnId};
 use protocols::Cursor;
 use runtime::spawn_named;
+use store::TurnState;
 use tokio::sync::oneshot;
 
 use crate::app::request_context::RequestContext;
@@ -78,7 +79,12 @@ pub(crate) async fn watch(
     if is_brought {
         response::until_verdict(verdict).await?;
     }
-    if let Some(actor) = connection.stops_as {
+    // A turn that has ended needs no stop.
+    let is_open = matches!(
+        submission,
+        Submission::New(_) | Submission::Duplicate(_, None | Some(TurnState::Open { .. }))
+    );
+    if let Some(actor) = connection.stops_as.filter(|_| is_open) {
         // Before the turn is opened: the client may leave while NATS stores the input.
         let stop = stop_after(
             body.early_departure(),

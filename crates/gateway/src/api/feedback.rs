@@ -1,4 +1,4 @@
-//! Feedback: what users say of messages.
+//! Feedback: what users say about messages.
 
 use std::collections::HashMap;
 
@@ -65,7 +65,7 @@ pub(crate) fn operations() -> Vec<Operation> {
     ]
 }
 
-/// What a user says of a message: at least one of `score`, `label` and `comment`.
+/// What a user says about a message: at least one of `score`, `label` and `comment`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FeedbackBody {
@@ -77,7 +77,7 @@ pub(crate) struct FeedbackBody {
     label: Option<String>,
     #[schema(min_length = 1, max_length = 16384)]
     comment: Option<String>,
-    /// The user who says it; each user has one feedback on a message.
+    /// The user who says it; each user gives feedback on a message at most once.
     #[schema(min_length = 1, max_length = 1024)]
     user_id: Option<String>,
 }
@@ -89,7 +89,7 @@ impl MaxBodySize for FeedbackBody {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeleteQuery {
-    /// The user whose feedback is deleted; without it, feedback that names no user.
+    /// The user whose feedback it is; absent: feedback that names no user.
     #[param(min_length = 1, max_length = 1024)]
     user_id: Option<String>,
 }
@@ -103,7 +103,7 @@ pub(crate) struct FeedbackQuery {
     /// Only feedback with this label.
     #[param(min_length = 1, max_length = 256)]
     label: Option<String>,
-    /// Only scores up to this one: -0.5 finds what users found bad.
+    /// Only scores up to this one.
     #[param(minimum = -1, maximum = 1)]
     max_score: Option<f64>,
     /// `next` of the previous page.
@@ -128,14 +128,14 @@ pub(crate) struct FeedbackView {
     thread_id: String,
     #[schema(value_type = schemas::MessageIdSchema)]
     message_id: String,
-    /// The agent that answered in the thread at that time.
+    /// The agent that answered, as far as it is known.
     #[schema(value_type = schemas::AgentIdSchema)]
     agent_id: String,
     #[serde(flatten)]
     said: MessageFeedback,
 }
 
-/// What a user says of a message.
+/// What a user says about a message.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct MessageFeedback {
     #[schema(required)]

@@ -147,9 +147,9 @@ pub(crate) async fn send_message(
         thread,
     };
     let backend = ctx.backend()?;
+    let connection = ClientConnection::opening(&ctx, connection, &headers)?;
     if wants_stream(&headers) {
         let after = resume::last_event_id(&headers)?;
-        let connection = ClientConnection::opening(&ctx, connection, &headers)?;
         return in_line(&ctx, backend, connection, &input, after).await;
     }
     let submission = submit::resolve(backend, &input).await?;

@@ -13,7 +13,8 @@ use crate::openapi::schemas;
 /// The place in line of what waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct PlaceView {
-    /// Number of turns that end before this one begins, the one in progress included.
+    /// Of a turn: number of turns that end before it begins, the one in progress included. Of a
+    /// task: number of pending tasks before it; counting stops at 10,000.
     #[schema(minimum = 0)]
     ahead: u64,
     /// When it is expected to begin, from the median duration of the thread's last turns. Null when
@@ -62,16 +63,16 @@ impl Line {
             (false, true) => true,
             (true, true) | (false, false) => index < own,
         };
-        let before = waiting.iter().enumerate().filter(|other| is_before(*other)).count() as u64;
-        let reason = waiting[own].reason;
-        let expected_ms = match reason.for_ms() {
-            // The cause has an end of its own: a backoff, a limit, a budget.
-            Some(for_ms) => Some(for_ms.max(self.expected_ms(before).unwrap_or_default())),
-            None if matches!(reason, WaitReason::HeadOfLine | WaitReason::Capacity) => {
-                self.expected_ms(before)
-            }
-            None => None,
-        };
+        let ahead: Vec<&WaitingTurn> =
+            waiting.iter().enumerate().filter(|other| is_before(*other)).map(|(_, other)| other).collect();
+        let before = ahead.len() as u64;
+        let active = explained.active.as_ref().and_then(|active| active.waits_for);
+        let reasons = ahead.iter().map(|other| other.reason).chain([waiting[own].reason]).chain(active);
+        let expected_ms = until_ms(reasons).and_then(|until_ms| match self.expected_ms(before) {
+            Some(expected_ms) => Some(expected_ms.max(until_ms)),
+            // The cause of the wait has an end of its own: a backoff, a limit, a budget.
+            None => Some(until_ms).filter(|until_ms| *until_ms > 0),
+        });
         let now = backend.now();
         Some(PlaceView {
             ahead: before + u64::from(self.running_ms.is_some()),
@@ -85,6 +86,20 @@ impl Line {
         let rest_ms = self.running_ms.map_or(0, |running_ms| (usual_ms - running_ms).max(0));
         Some(rest_ms.saturating_add(usual_ms.saturating_mul(before.try_into().unwrap_or(i64::MAX))))
     }
+}
+
+/// Time after which all of these reasons have ended, ms; `None` if that is not known. Turns in
+/// progress end by themselves.
+fn until_ms(reasons: impl Iterator<Item = WaitReason>) -> Option<i64> {
+    let of_reason = |reason: WaitReason| match reason {
+        WaitReason::HeadOfLine
+        | WaitReason::Capacity
+        | WaitReason::Gap
+        | WaitReason::Requested
+        | WaitReason::Taken => Some(0),
+        other => other.for_ms(),
+    };
+    reasons.map(of_reason).try_fold(0, |longest, ms| Some(longest.max(ms?)))
 }
 
 /// The place of a turn that waits in a thread; `None` if the owner of the thread does not answer, or
@@ -116,10 +131,12 @@ pub(crate) async fn of_task(
     let queue = store.agent(agent).await?;
     let is_paused = queue.as_ref().is_some_and(|queue| queue.paused);
     let backoff_ms = queue.and_then(|queue| queue.backoff_left_ms).unwrap_or_default();
-    // The first task runs, or begins at any moment.
-    let usual_ms = usual_ms.filter(|_| !is_paused && (ahead > 0 || backoff_ms > 0));
     let ahead_ms = |usual_ms: i64| usual_ms.saturating_mul(ahead.try_into().unwrap_or(i64::MAX));
-    let expected_ms = usual_ms.map(|usual_ms| ahead_ms(usual_ms).saturating_add(backoff_ms));
+    let expected_ms = match ahead {
+        0 => Some(backoff_ms).filter(|backoff_ms| *backoff_ms > 0),
+        _ => usual_ms.map(|usual_ms| ahead_ms(usual_ms).saturating_add(backoff_ms)),
+    };
+    let expected_ms = expected_ms.filter(|_| !is_paused);
     let expected_at = expected_ms.and_then(|ms| views::rfc3339(backend.now().plus_ms(ms)));
     Ok(Some(PlaceView { ahead, expected_at }))
 }
@@ -137,5 +154,16 @@ mod tests {
         assert_eq!(line(Some(1_000), None).expected_ms(1), Some(1_000));
         assert_eq!(line(None, Some(400)).expected_ms(1), None);
         assert_eq!(line(Some(i64::MAX), None).expected_ms(7), Some(i64::MAX));
+    }
+
+    #[test]
+    fn the_longest_known_wait_counts_and_an_unknown_one_hides_the_time() {
+        let until = |reasons: &[WaitReason]| until_ms(reasons.iter().copied());
+        assert_eq!(until(&[WaitReason::HeadOfLine, WaitReason::Taken]), Some(0));
+        let budget = WaitReason::Budget { for_ms: 7_000 };
+        assert_eq!(until(&[WaitReason::Backoff { for_ms: 10 }, budget, WaitReason::HeadOfLine]), Some(7_000));
+        for unknown in [WaitReason::Paused, WaitReason::NoWorkflow, WaitReason::CatchingUp] {
+            assert_eq!(until(&[budget, unknown]), None, "{unknown:?}");
+        }
     }
 }

@@ -266,7 +266,10 @@ fn state(name: &str) -> Result<ThreadState, Problem> {
 
 /// The agent that answers in the thread.
 fn agent_of(listed: &ListedThread) -> AgentId {
-    let named = listed.row.as_ref().and_then(|row| row.named.agent.clone());
+    let named = match &listed.row {
+        Some(row) => row.named.agent.clone(),
+        None => listed.listing.agent.clone(),
+    };
     named.unwrap_or_else(|| listed.thread.agent())
 }
 
@@ -284,7 +287,12 @@ fn view(
 ) -> ListedThreadView {
     let mut thread = match &listed.row {
         Some(row) => ThreadView::new(row, workflows.get(&agent_of(listed))),
-        None => ThreadView::begun(&listed.thread, Some(&listed.listing), workflows.get(&agent_of(listed))),
+        None => ThreadView::begun(
+            &listed.thread,
+            &agent_of(listed),
+            Some(&listed.listing),
+            workflows.get(&agent_of(listed)),
+        ),
     };
     thread.last_activity_at = views::rfc3339(model::Timestamp(last_activity_ms(listed)));
     ListedThreadView {

@@ -152,7 +152,7 @@ pub(crate) async fn create(
     let agent = match named {
         Some(agent) => Some(agent),
         None => {
-            let (agent, _) = submit::agent_of_new_thread(backend, &thread).await?;
+            let agent = submit::agent_of_new_thread(backend, &thread).await?;
             (agent != thread.agent()).then_some(agent)
         }
     };
@@ -191,14 +191,17 @@ pub(crate) async fn get(
             known_otherwise(backend, &thread, explained.as_ref()).await?;
         }
     }
-    let agent = row.as_ref().and_then(|row| row.named.agent.clone()).unwrap_or_else(|| thread.agent());
+    let agent = match &row {
+        Some(row) => row.named.agent.clone().unwrap_or_else(|| thread.agent()),
+        None => submit::agent_of_new_thread(backend, &thread).await?,
+    };
     let workflows = backend.store().workflows_of(std::slice::from_ref(&agent)).await?;
     let workflow = workflows.get(&agent);
     let shown = match &row {
         Some(row) => ThreadView::new(row, workflow),
         None => {
             let listing = backend.store().listing(&thread).await?;
-            ThreadView::begun(&thread, listing.as_ref(), workflow)
+            ThreadView::begun(&thread, &agent, listing.as_ref(), workflow)
         }
     };
     let line = match &explained {

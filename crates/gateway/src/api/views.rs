@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use batches::Item;
 use model::{
-    ActiveTurn, AnswerReport, BusyPolicy, FinishReason, FollowUpHint, OpenMessageStatus, Position,
+    ActiveTurn, AgentId, AnswerReport, BusyPolicy, FinishReason, FollowUpHint, OpenMessageStatus, Position,
     RequestInfo, Role, ThreadId, Timestamp, TurnId, WaitReason, WaitingTurn, WorkflowName, is_withheld_tool,
 };
 use protocols::native::RememberedFact;
@@ -95,13 +95,14 @@ impl ThreadView {
     /// The view of a thread that no request created and that has no turn in its history.
     pub(crate) fn begun(
         thread: &ThreadId,
+        agent: &AgentId,
         listing: Option<&Listing>,
         workflow: Option<&WorkflowName>,
     ) -> Self {
         Self {
             thread_id: thread.name().to_owned(),
             title: listing.and_then(|listing| listing.title.as_ref()).map(|title| title.text.clone()),
-            agent_id: thread.name().to_owned(),
+            agent_id: agent.name().to_owned(),
             workflow: workflow.map_or(DEFAULT_WORKFLOW, WorkflowName::as_str).to_owned(),
             busy_policy: BusyPolicy::default().name(),
             user_id: None,
@@ -160,7 +161,7 @@ pub(crate) struct MessageView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub(crate) remembered: Vec<RememberedFact>,
-    /// What users say of the message. Set in histories and batches; absent when there is none.
+    /// What users say about the message. Set in histories and batches; absent when there is none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub(crate) feedback: Vec<MessageFeedback>,

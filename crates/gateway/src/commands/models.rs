@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http_server::error::{ErrorCode, Problem};
 use model::{AgentId, Tenant};
-use protocols::request::BadRequest;
+use protocols::request::{BadRequest, MAX_MODEL_BYTES};
 
 use crate::backend::Backend;
 
@@ -21,11 +21,14 @@ pub(crate) async fn agent_of_model(
     tenant: Option<&Tenant>,
     model: &str,
 ) -> Result<AgentId, Problem> {
+    let unknown = || BadRequest::UnknownModel { param: "model".to_owned(), model: model.to_owned() };
+    if !(1..=MAX_MODEL_BYTES).contains(&model.len()) || model.chars().any(char::is_control) {
+        return Err(unknown().into());
+    }
     if let Some(agent) = aliased(backend, tenant, model).await? {
         return Ok(agent);
     }
-    let unknown = |_| BadRequest::UnknownModel { param: "model".to_owned(), model: model.to_owned() };
-    Ok(AgentId::of_tenant(tenant, model).map_err(unknown)?)
+    Ok(AgentId::of_tenant(tenant, model).map_err(|_| unknown())?)
 }
 
 /// The agent with this alias.
@@ -44,6 +47,9 @@ async fn aliased(
             Ok(found) => found?,
         },
     };
-    backend.alias_cache.set(key, found.clone(), now);
+    // A name that is neither an alias nor an id is refused in any case.
+    if found.is_some() || AgentId::of_tenant(tenant, alias).is_ok() {
+        backend.alias_cache.set(key, found.clone(), now);
+    }
     Ok(found)
 }

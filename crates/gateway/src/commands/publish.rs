@@ -27,7 +27,7 @@ pub(crate) async fn publish_turn(context: &Backend, opened: &TurnOpened) -> Resu
     decoded(context, opened.thread.bucket(), &subject, &payload)?;
     store(context, kind, &subject, payload).await?;
     if opened.run == 0 && !opened.origin.is_synthetic() {
-        context.note_activity(&opened.thread, &opened.content);
+        context.note_activity(&opened.thread, &opened.agent, &opened.content);
     }
     Ok(())
 }

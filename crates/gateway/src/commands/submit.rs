@@ -138,14 +138,13 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let mut turn = claimed.map_or_else(|| turn_id(input, &digest), Ok)?;
     let named = thread.as_ref().map(|row| &row.named);
     let agent = input.agent.clone().or_else(|| named.and_then(|named| named.agent.clone()));
-    let (agent, admission) = match agent {
-        Some(agent) => {
-            let admission = store.agent_admission(&agent).await?;
-            (agent, admission)
-        }
-        None if thread.is_some() => own_agent(store, &input.thread).await?,
+    let has_messages = thread.as_ref().is_some_and(|row| row.messages > 0);
+    let agent = match agent {
+        Some(agent) => agent,
+        None if has_messages => input.thread.agent(),
         None => agent_of_new_thread(backend, &input.thread).await?,
     };
+    let admission = store.agent_admission(&agent).await?;
     let settings = settings_of(&agent, named.and_then(|named| named.policy), &admission);
     let policy = input.policy.unwrap_or(settings.policy);
     refuse_unless_allowed(&input.parameters, &settings)?;
@@ -163,9 +162,6 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     if policy == BusyPolicy::Reject && is_under_way(backend, &input.thread, &turn).await? {
         return Ok(Submission::Duplicate(turn, None));
     }
-    if thread.is_none() && agent != input.thread.agent() {
-        name_agent(store, &input.thread, &agent).await?;
-    }
     if let Some(key) = &input.key {
         turn = same(store.claim_key(&input.thread, key, &digest, &turn).await?, &digest)?;
     }
@@ -174,35 +170,18 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     Ok(Submission::New(Box::new(opened(input, turn, policy, settings))))
 }
 
-/// The agent with the thread's id, and whether it accepts an input.
-async fn own_agent(store: &Store, thread: &ThreadId) -> Result<(AgentId, AgentAdmission), Problem> {
-    let agent = thread.agent();
-    let admission = store.agent_admission(&agent).await?;
-    Ok((agent, admission))
-}
-
-/// The agent of a new thread whose first message names none: the agent with the thread's id if
-/// there is one, else the default agent.
-pub(crate) async fn agent_of_new_thread(
-    backend: &Backend,
-    thread: &ThreadId,
-) -> Result<(AgentId, AgentAdmission), Problem> {
-    let (own, admission) = own_agent(backend.store(), thread).await?;
-    if admission.is_known {
-        return Ok((own, admission));
+/// The agent of a thread that has no messages and names no agent: that of a first message which is
+/// not answered yet, else the agent with the thread's id if there is one, else the default agent.
+/// The end of the first turn stores the agent that has answered it.
+pub(crate) async fn agent_of_new_thread(backend: &Backend, thread: &ThreadId) -> Result<AgentId, Problem> {
+    let listing = backend.store().listing(thread).await?;
+    if let Some(agent) = listing.and_then(|listing| listing.agent) {
+        return Ok(agent);
     }
-    let agent = backend.default_agent_of(thread.tenant().as_ref());
-    let admission = backend.store().agent_admission(&agent).await?;
-    Ok((agent, admission))
-}
-
-/// Keeps the agent of a new thread's first message as the thread's agent.
-async fn name_agent(store: &Store, thread: &ThreadId, agent: &AgentId) -> Result<(), Problem> {
-    let agent = Some(agent.clone());
-    let new = NewThread { thread: thread.clone(), agent, policy: None, metadata: Metadata::EMPTY };
-    match store.upsert_thread(&new).await? {
-        NamedThread::New | NamedThread::Known => Ok(()),
-        NamedThread::BeingErased => Err(being_erased()),
+    let own = thread.agent();
+    match backend.store().agent_admission(&own).await?.is_known {
+        true => Ok(own),
+        false => Ok(backend.default_agent_of(thread.tenant().as_ref())),
     }
 }
 

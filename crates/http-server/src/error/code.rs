@@ -205,7 +205,7 @@ error_codes! {
     TooManyUnknownKeys => "too_many_unknown_keys", TOO_MANY_REQUESTS, after(1),
         "the address has sent too many unknown keys";
     TooMuchFeedback => "too_much_feedback", CONFLICT, NEVER,
-        "the message has feedback of the maximum number of users";
+        "the message has feedback from the maximum number of users";
     ToolIncidentDecided => "tool_incident_decided", CONFLICT, NEVER, "this tool call is decided already";
     TurnDeleted => "turn_deleted", GONE, NEVER,
         "the turn of this key has ended, and the retention of its agent has deleted it";

@@ -92,6 +92,7 @@ fn last_failure_of_a_turn_is_written_unless_it_is_over() {
         turn: turn(unique),
         messages: Vec::new(),
         agent: None,
+        answered_by: None,
         ends_failed: Some(thread.clone()),
         on_refusal: Fallback::Turn(Box::new(failed(unique, 0))),
     };

@@ -234,7 +234,8 @@ impl Partition {
             self.add_new_work(next, commit);
         }
         outgoing.push(Outgoing::TurnEnded(ended));
-        let write = TurnWrite { turn: id.clone(), messages, agent, ends_failed, on_refusal };
+        let answered_by = (*turn.agent() != turn.thread.agent()).then(|| turn.agent().clone());
+        let write = TurnWrite { turn: id.clone(), messages, agent, answered_by, ends_failed, on_refusal };
         let counted = write.counted_facts();
         self.effects.counters.facts += counted.remembered;
         self.effects.counters.repeated_facts += counted.repeated;

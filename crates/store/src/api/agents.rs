@@ -144,7 +144,13 @@ impl Store {
         tenant: Option<&Tenant>,
         alias: &str,
     ) -> Result<Option<AgentId>, StoreError> {
-        let statement = sqlx::query("SELECT agent_id FROM agent_aliases WHERE tenant = $1 AND alias = $2")
+        // Of concurrent settings of one agent, an alias may remain that the last ones do not have.
+        let statement = sqlx::query(
+            "SELECT a.agent_id FROM agent_aliases AS a
+             WHERE a.tenant = $1 AND a.alias = $2
+               AND EXISTS (SELECT FROM agent_settings AS s
+                           WHERE s.bucket = a.agent_bucket AND s.agent_id = a.agent_id AND s.settings -> 'aliases' ? a.alias)",
+        )
             .bind(tenant.map_or("-", Tenant::as_str))
             .bind(alias);
         let rows = self.rows(statement).await?;

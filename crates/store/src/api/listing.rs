@@ -1,6 +1,6 @@
 //! The row of a thread in the list of threads.
 
-use model::{ThreadTitle, TitleSource};
+use model::{AgentId, ThreadTitle, TitleSource};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -11,6 +11,8 @@ use crate::row::parse_column;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
     pub title: Option<ThreadTitle>,
+    /// The agent that answers, unless it is the thread's own.
+    pub agent: Option<AgentId>,
     pub is_archived: bool,
     /// Starts at 0; each change by a client increments it.
     pub version: u32,
@@ -28,6 +30,10 @@ pub(super) fn listing(row: &PgRow) -> Result<Listing, StoreError> {
     };
     Ok(Listing {
         title,
+        agent: row
+            .try_get::<Option<String>, _>("listed_agent")?
+            .map(|_| parse_column(row, "listed_agent", AgentId::parse))
+            .transpose()?,
         is_archived: row.try_get("is_archived")?,
         version: row.try_get::<i32, _>("version")?.unsigned_abs(),
         active_us: row.try_get("active_us")?,

@@ -142,7 +142,7 @@ impl Store {
     /// The row of a thread in the list. Threads without messages have one as well.
     pub async fn listing(&self, thread: &ThreadId) -> Result<Option<Listing>, StoreError> {
         let statement = sqlx::query(
-            "SELECT title, title_by, is_archived, version, (extract(epoch FROM active_at) * 1000000)::bigint AS active_us
+            "SELECT title, title_by, agent_id AS listed_agent, is_archived, version, (extract(epoch FROM active_at) * 1000000)::bigint AS active_us
              FROM thread_list WHERE bucket = $1 AND thread_id = $2",
         );
         let statement = statement.bind(thread_bucket(thread)).bind(thread.as_str().to_owned());
@@ -150,13 +150,21 @@ impl Store {
     }
 
     /// Notes that a client has written into a thread, so that lists show it before its turn has
-    /// ended. `input` makes the title of a new thread. An erased thread is not listed again.
-    pub async fn note_activity(&self, thread: &ThreadId, input: &str) -> Result<(), StoreError> {
+    /// ended. `input` makes the title of a new thread, and `agent` answers in it. An erased thread is
+    /// not listed again.
+    pub async fn note_activity(
+        &self,
+        thread: &ThreadId,
+        agent: &AgentId,
+        input: &str,
+    ) -> Result<(), StoreError> {
         let beginning: String = input.chars().take(MAX_TITLE_TEXT).collect();
         let statement = sqlx::query(
             "INSERT INTO thread_list AS l (bucket, thread_id, tenant, active_at, title, title_by, agent_id, user_id)
              SELECT $1, $2, antiphon_tenant_of($2), clock_timestamp(), antiphon_title($3),
-                    CASE WHEN antiphon_title($3) IS NOT NULL THEN 'input' END, t.agent_id, antiphon_listed_user(t.metadata)
+                    CASE WHEN antiphon_title($3) IS NOT NULL THEN 'input' END,
+                    CASE WHEN t.head_position IS NULL THEN coalesce(t.agent_id, $4) ELSE t.agent_id END,
+                    antiphon_listed_user(t.metadata)
              FROM (SELECT) AS one
              LEFT JOIN threads AS t ON t.bucket = $1 AND t.thread_id = $2
              WHERE NOT EXISTS (SELECT FROM erased_threads WHERE bucket = $1 AND thread_id = $2 AND recreated_at IS NULL)
@@ -168,8 +176,11 @@ impl Store {
              SET active_at = greatest(l.active_at, excluded.active_at), title = coalesce(l.title, excluded.title),
                  title_by = coalesce(l.title_by, excluded.title_by)",
         );
-        let statement =
-            statement.bind(thread_bucket(thread)).bind(thread.as_str().to_owned()).bind(beginning);
+        let statement = statement
+            .bind(thread_bucket(thread))
+            .bind(thread.as_str().to_owned())
+            .bind(beginning)
+            .bind((*agent != thread.agent()).then(|| agent.to_string()));
         self.rows(statement).await.map(drop)
     }
 
@@ -261,7 +272,7 @@ fn page_sql(filter: &ThreadFilter) -> String {
              (SELECT s.*, false FROM scanned AS s WHERE (SELECT count(*) FROM scanned) >= {MAX_SCANNED}
               ORDER BY s.active_at, s.thread_id LIMIT 1)
          )
-         SELECT s.thread_id AS listed_id, s.is_match, s.title, s.title_by, s.is_archived, s.version,
+         SELECT s.thread_id AS listed_id, s.is_match, s.title, s.title_by, s.agent_id AS listed_agent, s.is_archived, s.version,
                 (extract(epoch FROM s.active_at) * 1000000)::bigint AS active_us,
                 t.thread_id, t.busy_policy, coalesce(t.metadata, '{{}}') AS metadata, t.message_count, t.hidden_count, t.last_number, t.head_position,
                 coalesce(t.agent_id, s.agent_id) AS agent_id, (extract(epoch FROM t.created_at) * 1000)::bigint AS created_ms,

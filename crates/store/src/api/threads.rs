@@ -103,7 +103,7 @@ impl Store {
         let statement = sqlx::query(
             "SELECT t.thread_id, t.agent_id, t.busy_policy, t.metadata, t.message_count, t.hidden_count, t.last_number,
                     t.head_position, (extract(epoch FROM t.created_at) * 1000)::bigint AS created_ms,
-                    l.title, l.title_by, l.is_archived, l.version, (extract(epoch FROM l.active_at) * 1000000)::bigint AS active_us
+                    l.title, l.title_by, l.agent_id AS listed_agent, l.is_archived, l.version, (extract(epoch FROM l.active_at) * 1000000)::bigint AS active_us
              FROM threads AS t
              LEFT JOIN thread_list AS l ON l.bucket = t.bucket AND l.thread_id = t.thread_id
              WHERE t.bucket = $1 AND t.thread_id = $2",

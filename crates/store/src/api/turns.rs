@@ -53,6 +53,8 @@ pub struct StoredTurnTimes {
 
 /// Number of turns whose median duration is the usual one.
 const USUAL_TURNS: i64 = 8;
+/// Number of messages among which these turns are looked for.
+const USUAL_MESSAGES: i64 = 500;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedTurnRow {
@@ -82,7 +84,8 @@ impl Store {
         let statement = sqlx::query(include_str!("turns/usual.sql"))
             .bind(thread_bucket(thread))
             .bind(thread.as_str())
-            .bind(USUAL_TURNS);
+            .bind(USUAL_TURNS)
+            .bind(USUAL_MESSAGES);
         let rows = self.rows(statement).await?;
         Ok(rows.first().map(|row| row.try_get("usual_ms")).transpose()?.flatten())
     }

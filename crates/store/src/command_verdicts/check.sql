@@ -66,7 +66,8 @@ SELECT CASE k.kind
                OR EXISTS (SELECT FROM agent_settings AS s
                           WHERE s.bucket = k.origin_bucket AND s.agent_id = k.origin_id OFFSET 0)
                OR EXISTS (SELECT FROM threads AS h
-                          WHERE h.bucket = k.origin_bucket AND h.thread_id = k.origin_id OFFSET 0)
+                          WHERE h.bucket = k.origin_bucket AND h.thread_id = k.origin_id AND h.agent_id IS NULL
+                          OFFSET 0)
                OR EXISTS (SELECT FROM threads AS h WHERE h.agent_id = k.origin_id OFFSET 0)
        END AS has_subject,
        t.position, t.digest,

@@ -1,6 +1,7 @@
 //! Messages and the heads of their threads: rows of `messages` and `threads`.
 
-use model::Message;
+use model::{AgentId, Message};
+use partition::TurnWrite;
 use serde_json::Value;
 
 use super::columns::{object, smallint};
@@ -49,6 +50,9 @@ row! {
         attempt: i64,
         created_ms: Option<i64>,
         started_ms: Option<i64>,
+        /// Only of the first message of a turn: the agent that answered, unless it is the thread's
+        /// own.
+        agent_id: Option<&'a str>,
         /// The turn's row.
         turn: Option<i64>,
         /// Position of the first message of the turn.
@@ -60,11 +64,10 @@ row! {
 
 fn messages(given: Given<'_>) -> impl Iterator<Item = NewMessageRow<'_>> {
     let commit = given.submission.commit;
-    let bare = commit.messages.iter().map(move |message| message_row(given, None, message, message));
+    let bare = commit.messages.iter().map(move |message| message_row(given, None, None, message));
     let of_turns = commit.turns.iter().enumerate().flat_map(move |(index, write)| {
-        let (turn, first) = (Some(given.item(index)), write.messages.first());
-        let of_turn = write.messages.iter();
-        of_turn.map(move |message| message_row(given, turn, first.unwrap_or(message), message))
+        let turn = Some(given.item(index));
+        write.messages.iter().map(move |message| message_row(given, turn, Some(write), message))
     });
     bare.chain(of_turns)
 }
@@ -72,9 +75,12 @@ fn messages(given: Given<'_>) -> impl Iterator<Item = NewMessageRow<'_>> {
 fn message_row<'a>(
     given: Given<'_>,
     turn: Option<i64>,
-    first: &Message,
+    write: Option<&'a TurnWrite>,
     message: &'a Message,
 ) -> NewMessageRow<'a> {
+    let first = write.and_then(|write| write.messages.first()).unwrap_or(message);
+    let is_first = first.placement.position == message.placement.position;
+    let agent = write.and_then(|write| write.answered_by.as_ref()).filter(|_| is_first);
     NewMessageRow {
         bucket: smallint(message.bucket().get()),
         thread_id: message.key.thread.as_str(),
@@ -92,6 +98,7 @@ fn message_row<'a>(
         attempt: i64::from(message.attempt),
         created_ms: message.times.created_at.map(|at| at.0),
         started_ms: message.times.started_at.map(|at| at.0),
+        agent_id: agent.map(AgentId::as_str),
         turn,
         first_position: first.placement.position.get(),
         is_checked: given.checks == Checks::Stored,

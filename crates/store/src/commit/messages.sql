@@ -3,8 +3,11 @@
     -- thread get different numbers. An UPDATE, with an INSERT for new threads, would save the WAL
     -- record of the lock. But planned while the table is empty, it would compare all threads with
     -- all of these.
-    INSERT INTO threads AS t (bucket, thread_id, head_position, message_count, hidden_count, last_number)
-    SELECT bucket, thread_id, max(position), count(*),
+    INSERT INTO threads AS t (bucket, thread_id, agent_id, head_position, message_count, hidden_count, last_number)
+    SELECT bucket, thread_id,
+           -- The agent of the first turn.
+           (array_agg(agent_id ORDER BY position) FILTER (WHERE agent_id IS NOT NULL))[1],
+           max(position), count(*),
            -- Few metadata contain the word; only those are parsed.
            count(*) FILTER (WHERE CASE WHEN metadata LIKE '%"synthetic"%'
                                        THEN metadata::jsonb -> 'synthetic' = 'true'::jsonb END),
@@ -13,6 +16,7 @@
     GROUP BY bucket, thread_id
     ON CONFLICT (bucket, thread_id) DO UPDATE
     SET head_position = greatest(t.head_position, excluded.head_position),
+        agent_id = CASE WHEN t.head_position IS NULL THEN coalesce(t.agent_id, excluded.agent_id) ELSE t.agent_id END,
         message_count = t.message_count + excluded.message_count,
         hidden_count = t.hidden_count + excluded.hidden_count,
         last_number = t.last_number + excluded.last_number
@@ -25,9 +29,11 @@
     SELECT f.bucket, f.thread_id, antiphon_tenant_of(f.thread_id), f.active_at,
            coalesce(f.title, antiphon_title(f.question)),
            CASE WHEN f.title IS NOT NULL THEN 'workflow' WHEN antiphon_title(f.question) IS NOT NULL THEN 'input' END,
-           t.agent_id, antiphon_listed_user(t.metadata)
+           CASE WHEN t.head_position IS NULL THEN coalesce(t.agent_id, f.agent_id) ELSE t.agent_id END,
+           antiphon_listed_user(t.metadata)
     FROM (
         SELECT bucket, thread_id,
+               (array_agg(agent_id ORDER BY position) FILTER (WHERE agent_id IS NOT NULL))[1] AS agent_id,
                -- The times come from another machine, whose clock may be ahead.
                least(to_timestamp(0) + greatest(max(created_ms), 0) * interval '1 millisecond', clock_timestamp()) AS active_at,
                (array_agg(left(content, 480) ORDER BY position)
@@ -47,8 +53,8 @@
         OFFSET 0
     ) AS k ON true
     LEFT JOIN LATERAL (
-        SELECT t.agent_id, t.metadata FROM threads AS t
-        WHERE k.active_at IS NULL AND t.bucket = f.bucket AND t.thread_id = f.thread_id
+        SELECT t.agent_id, t.metadata, t.head_position FROM threads AS t
+        WHERE (k.active_at IS NULL OR f.agent_id IS NOT NULL) AND t.bucket = f.bucket AND t.thread_id = f.thread_id
         OFFSET 0
     ) AS t ON true
     WHERE k.active_at IS NULL OR k.active_at < f.active_at - interval '1 minute'
@@ -56,6 +62,7 @@
        OR (f.title IS DISTINCT FROM k.title AND f.title IS NOT NULL AND k.title_by IS DISTINCT FROM 'client')
     ON CONFLICT (bucket, thread_id) DO UPDATE
     SET active_at = greatest(l.active_at, excluded.active_at),
+        agent_id = coalesce(l.agent_id, excluded.agent_id),
         title = CASE WHEN antiphon_title_rank(excluded.title_by) > antiphon_title_rank(l.title_by)
                           OR (excluded.title_by = 'workflow' AND l.title_by = 'workflow')
                      THEN excluded.title ELSE l.title END,

@@ -10,7 +10,7 @@
                 ELSE i.batch_id END AS batch_id,
            i.sequence_num + coalesce(c.next, 0) AS sequence_num,
            i.batch_type, i.role, i.content, i.tool_calls, i.tool_call_id, i.metadata, i.token_count, i.attempt,
-           i.created_ms, i.started_ms, i.turn
+           i.created_ms, i.started_ms, i.agent_id, i.turn
     FROM message_rows AS i
     LEFT JOIN LATERAL (
         -- The next sequence number of the continued batch.

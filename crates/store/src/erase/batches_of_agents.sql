@@ -8,7 +8,11 @@ batches AS MATERIALIZED (
 , gone AS (
     DELETE FROM messages AS m USING batches AS b
     WHERE m.bucket = b.bucket AND m.thread_id = b.thread_id AND m.position >= b.batch_id AND m.batch_id = b.batch_id
-    RETURNING b.id, m.bucket, m.thread_id, m.metadata -> 'synthetic' IS NOT DISTINCT FROM 'true'::jsonb AS is_hidden
+    RETURNING b.id, m.bucket, m.thread_id, m.message_id, m.metadata -> 'synthetic' IS NOT DISTINCT FROM 'true'::jsonb AS is_hidden
+)
+, gone_feedback AS (
+    DELETE FROM feedback AS f USING gone AS g
+    WHERE f.bucket = g.bucket AND f.thread_id = g.thread_id AND f.message_id = g.message_id
 )
 , shorter AS (
     UPDATE threads AS t

@@ -1,8 +1,11 @@
--- $1 bucket, $2 thread, $3 message, $4 user or '', $5 score, $6 label, $7 comment, $8 maximum number
--- of users. Returns one row: whether the message is known, and what was stored.
+-- $1 bucket, $2 thread, $3 message, $4 user or '', $5 score, $6 label, $7 comment, $8 limit of users.
+-- Returns one row: whether the message is known, and what was stored.
 WITH known AS MATERIALIZED (
-    -- Locks the thread against an erasure and against retention.
-    SELECT coalesce(t.agent_id, t.thread_id) AS agent_id
+    -- Locks the thread against an erasure. The ledger knows which agent has answered.
+    SELECT coalesce(
+               (SELECT u.agent_id FROM usage AS u
+                WHERE u.bucket = $1 AND u.thread_id = $2 AND u.message_id = $3 LIMIT 1),
+               t.agent_id, t.thread_id) AS agent_id
     FROM threads AS t
     WHERE t.bucket = $1 AND t.thread_id = $2
       AND EXISTS (SELECT FROM messages AS m
@@ -18,8 +21,7 @@ WITH known AS MATERIALIZED (
        OR EXISTS (SELECT FROM feedback AS o
                   WHERE o.bucket = $1 AND o.thread_id = $2 AND o.message_id = $3 AND o.user_id = $4)
     ON CONFLICT (bucket, thread_id, message_id, user_id) DO UPDATE
-    SET score = excluded.score, label = excluded.label, comment = excluded.comment,
-        agent_id = excluded.agent_id, updated_at = clock_timestamp()
+    SET score = excluded.score, label = excluded.label, comment = excluded.comment, updated_at = clock_timestamp()
     RETURNING f.*, f.xmax = 0 AS is_new
 )
 SELECT EXISTS (SELECT FROM known) AS is_known, f.is_new, f.thread_id, f.message_id, f.user_id, f.agent_id, f.score, f.label,

@@ -27,7 +27,7 @@ WITH still AS MATERIALIZED (
     FROM still AS s
     WHERE t.bucket = s.bucket AND t.thread_id = s.thread_id AND EXISTS (SELECT FROM gone)
 )
-, unsaid AS (
+, gone_feedback AS (
     DELETE FROM feedback AS f USING gone AS g
     WHERE f.bucket = g.bucket AND f.thread_id = g.thread_id AND f.message_id = g.message_id
 )

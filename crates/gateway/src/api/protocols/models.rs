@@ -5,7 +5,7 @@ use http_server::error::{ErrorCode, Problem};
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
-use model::AgentSetting;
+use model::{AgentId, AgentSetting};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::AgentRow;
@@ -16,7 +16,6 @@ use crate::api::respond::json_no_store;
 use crate::app::request_context::RequestContext;
 use crate::commands;
 use crate::openapi::operation::{Operation, Scope};
-use crate::openapi::schemas;
 use crate::openapi::tags::OPENAI;
 
 pub(crate) fn operations() -> Vec<Operation> {
@@ -29,7 +28,7 @@ pub(crate) fn operations() -> Vec<Operation> {
                 "The models",
                 json!({ "object": "list", "data": [model_example()], "has_more": false }),
             )
-            .errors(&[ErrorCode::InvalidId]),
+            .errors(&[ErrorCode::UnknownAgent]),
         Operation::get("/v1/models/{model}", "showModel", "Show an agent as a model", get)
             .scope(Scope::ReadAgents)
             .response::<ModelView>(200, "The model", model_example())
@@ -67,7 +66,7 @@ pub(crate) struct ModelView {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ModelsQuery {
     /// The last id of the previous page.
-    #[param(value_type = Option<schemas::AgentIdSchema>)]
+    #[param(min_length = 1, max_length = 256)]
     after: Option<String>,
 }
 
@@ -75,7 +74,11 @@ pub(crate) async fn list(
     ctx: RequestContext,
     QueryParams(query): QueryParams<ModelsQuery>,
 ) -> Result<Response, Problem> {
-    let after = query.after.map(|id| ctx.agent_in("after", &id)).transpose()?;
+    let after = match &query.after {
+        // The last name of a page may be an alias.
+        Some(name) => Some(agent_of_name(&ctx, name).await?),
+        None => None,
+    };
     let store = ctx.store()?.for_tenant(ctx.tenant().cloned());
     let mut all = store.agents(None, after.as_ref(), MOST + 1).await?;
     let has_more = query::has_more(&mut all, MOST);
@@ -93,11 +96,7 @@ pub(crate) async fn get(
     PathParam(model): PathParam<String>,
 ) -> Result<Response, Problem> {
     let backend = ctx.backend()?;
-    let agent = commands::models::agent_of_model(backend, ctx.tenant(), &model).await;
-    let agent = agent.map_err(|problem| match problem.code() {
-        ErrorCode::InvalidValue => agents::unknown(),
-        _ => problem,
-    })?;
+    let agent = agent_of_name(&ctx, &model).await?;
     let row = backend.store().agent(&agent).await?;
     if row.is_none() && agent != backend.default_agent_of(ctx.tenant()) {
         return Err(agents::unknown());
@@ -105,8 +104,17 @@ pub(crate) async fn get(
     Ok(json_no_store(ModelView::new(&model, row.as_ref())))
 }
 
+/// The agent with this alias or id.
+async fn agent_of_name(ctx: &RequestContext, name: &str) -> Result<AgentId, Problem> {
+    let agent = commands::models::agent_of_model(ctx.backend()?, ctx.tenant(), name).await;
+    agent.map_err(|problem| match problem.code() {
+        ErrorCode::InvalidValue => agents::unknown(),
+        _ => problem,
+    })
+}
+
 impl ModelView {
-    /// An agent by one of its names. `row`: `None` for an agent that nothing is stored of.
+    /// An agent by one of its names. `row`: `None` for an agent without any stored data.
     fn new(name: &str, row: Option<&AgentRow>) -> Self {
         let settings = row.and_then(|row| row.settings.as_ref());
         let created = settings.map_or(0, |settings| settings.created_at.0.div_euclid(1_000));

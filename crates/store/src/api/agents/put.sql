@@ -20,11 +20,13 @@ WITH mark AS MATERIALIZED (
     WHERE a.agent_id = $2 AND a.alias <> ALL ($7) AND EXISTS (SELECT FROM put)
 ), added AS (
     -- Concurrent settings of two agents with the same alias violate the key: one of them fails.
-    INSERT INTO agent_aliases (tenant, alias, agent_id)
-    SELECT antiphon_tenant_of($2), n.alias, $2
+    INSERT INTO agent_aliases (tenant, alias, agent_bucket, agent_id)
+    SELECT antiphon_tenant_of($2), n.alias, $1, $2
     FROM unnest($7::text[]) AS n (alias)
     WHERE EXISTS (SELECT FROM put)
       AND NOT EXISTS (SELECT FROM agent_aliases AS a WHERE a.tenant = antiphon_tenant_of($2) AND a.alias = n.alias)
+    -- In one order, so that two agents with the same aliases do not wait for each other.
+    ORDER BY n.alias
 ), named AS (
     -- If the agent's own thread was erased, it accepts messages again.
     UPDATE erased_threads SET recreated_at = clock_timestamp()

@@ -10,7 +10,7 @@ CREATE TABLE feedback (
     -- The agent that answered, as far as it is known; for filters.
     agent_id   text             COLLATE "C" NOT NULL,
     score      double precision CHECK (score BETWEEN -1 AND 1),
-    label      text             CHECK (octet_length(label) BETWEEN 1 AND 256),
+    label      text             COLLATE "C" CHECK (octet_length(label) BETWEEN 1 AND 256),
     comment    text             CHECK (octet_length(comment) BETWEEN 1 AND 16384),
     created_at timestamptz      NOT NULL DEFAULT clock_timestamp(),
     updated_at timestamptz      NOT NULL DEFAULT clock_timestamp(),

@@ -74,6 +74,7 @@ async fn schedules_and_delayed_tasks_wait_until_they_are_due() {
 async fn a_schedule_writes_into_the_thread_where_people_talk() {
     let fixture = Fixture::new().await;
     let (api, workflow) = (fixture.api(), fixture.manual_workflow().await);
+    fixture.settle("talk", json!({})).await;
     api.say("talk", "remind me").await.unwrap();
     workflow.next(SOON).await.unwrap().answer("I will").await.unwrap();
     fixture.until_messages("talk", 2).await;

@@ -99,6 +99,7 @@ async fn a_turn_is_one_trace_over_all_processes() {
     })
     .await;
     let parent = format!("00-{TRACE}-{CLIENT_SPAN}-01");
+    fixture.settle("talk", json!({})).await;
     let accepted = say(&fixture, "talk", &[("traceparent", &parent)]).await;
     until_answered(&fixture, "talk").await;
     let not_recorded = format!("00-{}-{CLIENT_SPAN}-00", TRACE.replace("0af7", "1af7"));

@@ -167,7 +167,7 @@ async fn failed_turn_leaves_its_input_and_can_be_retried() {
     assert_eq!(failed.len(), 1);
     let kept = &failed[0];
     assert_eq!((kept.turn_id.as_str(), kept.content.as_str()), (turn.id.as_str(), "fails-once please"));
-    assert_eq!((kept.run, kept.is_retryable, kept.agent_id.as_str()), (0, true, "talk"));
+    assert_eq!((kept.run, kept.is_retryable, kept.agent_id.as_str()), (0, true, "default"));
     let shown = fixture.api().failed_turns("talk").await.unwrap();
     assert_eq!((&shown[0]["turn_id"], &shown[0]["content"]), (&json!(turn.id), &json!("fails-once please")));
     let path = format!("/v1/turns/{}", turn.id);

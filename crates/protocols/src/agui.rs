@@ -73,72 +73,35 @@ struct AgUiEncoder {
 #[schema(as = RunEvent)]
 pub enum AgUiEvent<'a> {
     #[serde(rename_all = "camelCase")]
-    RunStarted {
-        thread_id: &'a str,
-        run_id: &'a str,
-        protocol_version: &'static str,
-    },
+    RunStarted { thread_id: &'a str, run_id: &'a str, protocol_version: &'static str },
     MessagesSnapshot {
+        #[schema(value_type = Vec<schemas::AnyObject>)]
         messages: &'a [AgUiMessage],
     },
     #[serde(rename_all = "camelCase")]
-    TextMessageStart {
-        message_id: String,
-        role: &'static str,
-    },
+    TextMessageStart { message_id: String, role: &'static str },
     #[serde(rename_all = "camelCase")]
-    TextMessageContent {
-        message_id: String,
-        delta: &'a str,
-    },
+    TextMessageContent { message_id: String, delta: &'a str },
     #[serde(rename_all = "camelCase")]
-    TextMessageEnd {
-        message_id: String,
-    },
+    TextMessageEnd { message_id: String },
     #[serde(rename_all = "camelCase")]
-    ReasoningStart {
-        message_id: String,
-    },
+    ReasoningStart { message_id: String },
     #[serde(rename_all = "camelCase")]
-    ReasoningMessageStart {
-        message_id: String,
-        role: &'static str,
-    },
+    ReasoningMessageStart { message_id: String, role: &'static str },
     #[serde(rename_all = "camelCase")]
-    ReasoningMessageContent {
-        message_id: String,
-        delta: &'a str,
-    },
+    ReasoningMessageContent { message_id: String, delta: &'a str },
     #[serde(rename_all = "camelCase")]
-    ReasoningMessageEnd {
-        message_id: String,
-    },
+    ReasoningMessageEnd { message_id: String },
     #[serde(rename_all = "camelCase")]
-    ReasoningEnd {
-        message_id: String,
-    },
+    ReasoningEnd { message_id: String },
     #[serde(rename_all = "camelCase")]
-    ToolCallStart {
-        tool_call_id: String,
-        tool_call_name: &'a str,
-        parent_message_id: String,
-    },
+    ToolCallStart { tool_call_id: String, tool_call_name: &'a str, parent_message_id: String },
     #[serde(rename_all = "camelCase")]
-    ToolCallArgs {
-        tool_call_id: String,
-        delta: &'a str,
-    },
+    ToolCallArgs { tool_call_id: String, delta: &'a str },
     #[serde(rename_all = "camelCase")]
-    ToolCallEnd {
-        tool_call_id: String,
-    },
+    ToolCallEnd { tool_call_id: String },
     #[serde(rename_all = "camelCase")]
-    ToolCallResult {
-        message_id: String,
-        tool_call_id: String,
-        content: &'a str,
-        role: &'static str,
-    },
+    ToolCallResult { message_id: String, tool_call_id: String, content: &'a str, role: &'static str },
     #[serde(rename_all = "camelCase")]
     Custom {
         name: &'static str,
@@ -158,10 +121,7 @@ pub enum AgUiEvent<'a> {
         metadata: Option<&'a Metadata>,
     },
     #[serde(rename_all = "camelCase")]
-    RunError {
-        message: &'a str,
-        code: &'a str,
-    },
+    RunError { message: &'a str, code: &'a str },
 }
 
 /// How a run ended.

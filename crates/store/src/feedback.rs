@@ -31,11 +31,11 @@ pub struct Feedback {
     pub score: Option<f64>,
     /// At most [`MAX_LABEL`] bytes.
     pub label: Option<String>,
-    /// At most 16 KiB.
+    /// Any text of at most 16 KiB.
     pub comment: Option<String>,
 }
 
-/// Stored feedback.
+/// Feedback as it is stored, with its times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FeedbackRow {
     pub feedback: Feedback,

@@ -10,7 +10,7 @@ use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use http_server::extract::query;
 use http_server::extract::query::QueryParams;
-use model::{MessageId, ThreadId, Timestamp};
+use model::{MessageId, ThreadId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{
@@ -20,7 +20,7 @@ use store::{
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::respond::json_no_store;
-use crate::api::views;
+use crate::api::views::MessageFeedback;
 use crate::app::request_context::RequestContext;
 use crate::commands::submit;
 use crate::metrics;
@@ -133,39 +133,6 @@ pub(crate) struct FeedbackView {
     agent_id: String,
     #[serde(flatten)]
     said: MessageFeedback,
-}
-
-/// What a user says about a message.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct MessageFeedback {
-    #[schema(required)]
-    user_id: Option<String>,
-    /// From -1 (bad) to 1 (good).
-    #[schema(required)]
-    score: Option<f64>,
-    #[schema(required)]
-    label: Option<String>,
-    #[schema(required)]
-    comment: Option<String>,
-    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
-    created_at: Option<String>,
-    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
-    updated_at: Option<String>,
-}
-
-impl From<&FeedbackRow> for MessageFeedback {
-    fn from(row: &FeedbackRow) -> Self {
-        let Feedback { user, score, label, comment, .. } = row.feedback.clone();
-        let updated_at = Timestamp(row.updated_us.div_euclid(1_000));
-        Self {
-            user_id: user,
-            score,
-            label,
-            comment,
-            created_at: views::rfc3339(row.created_at),
-            updated_at: views::rfc3339(updated_at),
-        }
-    }
 }
 
 impl From<&FeedbackRow> for FeedbackView {

@@ -171,9 +171,9 @@ pub(crate) struct PagePlace {
     pub(crate) limit: Option<String>,
 }
 
-/// A page of whole batches with the additions to its messages, if wanted, the `next` value, and the
-/// pending inputs if this page has the newest messages. The page ends at `before` unless there is an
-/// `after`.
+/// A page of whole batches with the additions to its messages, if wanted, the `next` value, and
+/// the pending inputs if this page has the newest messages. The page ends at `before` unless there
+/// is an `after`.
 ///
 /// The inputs were read before the page, so each input is in one of the two: those that were
 /// committed in between are in the page.

@@ -1,38 +1,23 @@
 //! Places in line: how many are ahead of what waits, and when it is expected to begin.
 
 use model::{AgentId, QueryTarget, QueueStatus, ThreadId, TurnId, WaitReason, WaitingTurn};
-use serde::Serialize;
 use store::{StoreError, TaskRow, TaskStatus};
-use utoipa::ToSchema;
 
 use crate::api::views;
+use crate::api::views::PlaceView;
 use crate::backend::Backend;
 use crate::commands::owner_query;
-use crate::openapi::schemas;
-
-/// The place in line of what waits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub(crate) struct PlaceView {
-    /// Of a turn: number of turns that end before it begins, the one in progress included. Of a
-    /// task: number of pending tasks before it; counting stops at 10,000.
-    #[schema(minimum = 0)]
-    ahead: u64,
-    /// When it is expected to begin, from the median duration of the thread's last turns. Null when
-    /// no turn has ended yet, or when the turn waits for something whose end is not known.
-    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
-    expected_at: Option<String>,
-}
 
 /// Places of the turns that wait in a thread.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Line {
+pub(crate) struct WaitingLine {
     /// Usual duration of a turn, ms; `None` if none has ended yet.
     usual_ms: Option<i64>,
     /// Time for which the turn in progress runs already, ms; `None` if there is none.
     running_ms: Option<i64>,
 }
 
-impl Line {
+impl WaitingLine {
     /// The line of a thread whose owner reports this. Without waiting turns nothing is read.
     pub(crate) async fn read(
         backend: &Backend,
@@ -102,8 +87,8 @@ fn until_ms(reasons: impl Iterator<Item = WaitReason>) -> Option<i64> {
     reasons.map(of_reason).try_fold(0, |longest, ms| Some(longest.max(ms?)))
 }
 
-/// The place of a turn that waits in a thread; `None` if the owner of the thread does not answer, or
-/// if the turn does not wait any more.
+/// The place of a turn that waits in a thread; `None` if the owner of the thread does not answer,
+/// or if the turn does not wait any more.
 pub(crate) async fn of_turn(
     backend: &Backend,
     thread: &ThreadId,
@@ -113,7 +98,7 @@ pub(crate) async fn of_turn(
     let Some(explained) = owner_query::explain(backend, thread.bucket(), &about).await else {
         return Ok(None);
     };
-    Ok(Line::read(backend, thread, &explained).await?.place(backend, &explained, turn))
+    Ok(WaitingLine::read(backend, thread, &explained).await?.place(backend, &explained, turn))
 }
 
 /// The place of a pending task in the queue of its agent; `None` if the task does not wait.
@@ -146,8 +131,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_expected_time_counts_what_is_left_of_the_turn_in_progress() {
-        let line = |usual_ms, running_ms| Line { usual_ms, running_ms };
+    fn the_expected_time_counts_the_rest_of_the_active_turn() {
+        let line = |usual_ms, running_ms| WaitingLine { usual_ms, running_ms };
         assert_eq!(line(Some(1_000), Some(400)).expected_ms(0), Some(600));
         assert_eq!(line(Some(1_000), Some(400)).expected_ms(2), Some(2_600));
         assert_eq!(line(Some(1_000), Some(5_000)).expected_ms(1), Some(1_000), "it takes longer than usual");
@@ -157,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_known_wait_counts_and_an_unknown_one_hides_the_time() {
+    fn an_unknown_wait_hides_the_expected_time() {
         let until = |reasons: &[WaitReason]| until_ms(reasons.iter().copied());
         assert_eq!(until(&[WaitReason::HeadOfLine, WaitReason::Taken]), Some(0));
         let budget = WaitReason::Budget { for_ms: 7_000 };

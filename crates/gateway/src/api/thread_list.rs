@@ -193,13 +193,16 @@ pub(crate) async fn list(
         Some(states) => states,
         None => ThreadStates::of(backend, tenant, page.threads.iter().map(|listed| &listed.thread)).await,
     };
-    let agents: Vec<AgentId> = page.threads.iter().map(agent_of).collect();
+    let default = backend.default_agent_of(tenant);
+    let agents =
+        page.threads.iter().map(|listed| known_agent(listed).unwrap_or_else(|| listed.thread.agent()));
+    let agents: Vec<AgentId> = agents.chain([default.clone()]).collect();
     let workflows = backend.store().workflows_of(&agents).await?;
     let next = page.next.map(|next| format!("{}.{}", next.active_us, next.thread.name()));
     let mut listed = page.threads;
     // Rows of the list are up to a minute old.
     listed.sort_by_key(|listed| std::cmp::Reverse(last_activity_ms(listed)));
-    let shown = listed.iter().map(|listed| view(backend, listed, &states, &workflows));
+    let shown = listed.iter().map(|listed| view(backend, listed, &states, &workflows, &default));
     // Between the two reads a thread may have changed its state. Of a failed one whose owner does
     // not answer, it is only known that no turn has ended since.
     let is_wanted = |shown: &ListedThreadView| match state {
@@ -264,13 +267,13 @@ fn state(name: &str) -> Result<ThreadState, Problem> {
     })
 }
 
-/// The agent that answers in the thread.
-fn agent_of(listed: &ListedThread) -> AgentId {
-    let named = match &listed.row {
-        Some(row) => row.named.agent.clone(),
-        None => listed.listing.agent.clone(),
-    };
-    named.unwrap_or_else(|| listed.thread.agent())
+/// The agent that answers in the thread; `None`: the first message decides.
+fn known_agent(listed: &ListedThread) -> Option<AgentId> {
+    let own = || listed.thread.agent();
+    match &listed.row {
+        Some(row) => row.named.agent.clone().or_else(|| row.head.map(|_| own())),
+        None => Some(listed.listing.agent.clone().unwrap_or_else(own)),
+    }
 }
 
 /// The time (ms since 1970) of the last message, or of the row of the list if that is newer.
@@ -284,15 +287,17 @@ fn view(
     listed: &ListedThread,
     states: &ThreadStates,
     workflows: &HashMap<AgentId, WorkflowName>,
+    default: &AgentId,
 ) -> ListedThreadView {
+    let of_first_message = || {
+        let own = listed.thread.agent();
+        if workflows.contains_key(&own) { own } else { default.clone() }
+    };
+    let agent = known_agent(listed).unwrap_or_else(of_first_message);
+    let workflow = workflows.get(&agent);
     let mut thread = match &listed.row {
-        Some(row) => ThreadView::new(row, workflows.get(&agent_of(listed))),
-        None => ThreadView::begun(
-            &listed.thread,
-            &agent_of(listed),
-            Some(&listed.listing),
-            workflows.get(&agent_of(listed)),
-        ),
+        Some(row) => ThreadView::new(row, &agent, workflow),
+        None => ThreadView::begun(&listed.thread, &agent, Some(&listed.listing), workflow),
     };
     thread.last_activity_at = views::rfc3339(model::Timestamp(last_activity_ms(listed)));
     ListedThreadView {

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::api::pending_inputs::{PendingInputView, PendingInputs};
-use crate::api::places::Line;
+use crate::api::places::WaitingLine;
 use crate::api::respond::json_no_store;
 use crate::api::views::ThreadView;
 use crate::api::views::{InputView, OpenMessageView, TurnView};
@@ -67,8 +67,8 @@ pub(crate) struct ThreadBody {
     /// The id of the thread; generated when absent.
     #[schema(value_type = Option<schemas::ThreadIdSchema>)]
     thread_id: Option<String>,
-    /// The agent that answers in the thread; by default the agent with the thread's id, or the
-    /// default agent if there is none.
+    /// The agent that answers in the thread. By default the one of the first message, else the one
+    /// with the thread's id, or the default agent if there is none.
     #[schema(value_type = Option<schemas::AgentIdSchema>)]
     agent_id: Option<String>,
     #[schema(value_type = Option<schemas::BusyPolicySchema>)]
@@ -97,7 +97,12 @@ pub(crate) struct ThreadDetail {
 }
 
 impl ThreadDetail {
-    fn new(backend: &Backend, thread: ThreadView, explained: Option<&QueueStatus>, line: &Line) -> Self {
+    fn new(
+        backend: &Backend,
+        thread: ThreadView,
+        explained: Option<&QueueStatus>,
+        line: &WaitingLine,
+    ) -> Self {
         let active = explained.and_then(|explained| explained.active.as_ref());
         let waiting = explained.iter().flat_map(|explained| &explained.waiting);
         let waiting = waiting.filter(|waiting| TimerId::of_turn(&waiting.turn).is_none());
@@ -149,21 +154,14 @@ pub(crate) async fn create(
     let metadata = validate::metadata(body.metadata)?;
     let backend = ctx.backend()?;
     let names_agent = named.is_some();
-    let agent = match named {
-        Some(agent) => Some(agent),
-        None => {
-            let agent = submit::agent_of_new_thread(backend, &thread).await?;
-            (agent != thread.agent()).then_some(agent)
-        }
-    };
-    let mut new = NewThread { thread, agent, policy, metadata };
+    let mut new = NewThread { thread, agent: named, policy, metadata };
     let named = backend.store().upsert_thread(&new).await?;
     if named == NamedThread::BeingErased {
         return Err(submit::being_erased());
     }
     let row = backend.store().thread(&new.thread).await?.ok_or_else(unknown)?;
     if !names_agent {
-        // It may be a thread of another default agent.
+        // Its first turn gave it an agent.
         new.agent.clone_from(&row.named.agent);
     }
     if row.named != new {
@@ -191,22 +189,19 @@ pub(crate) async fn get(
             known_otherwise(backend, &thread, explained.as_ref()).await?;
         }
     }
-    let agent = match &row {
-        Some(row) => row.named.agent.clone().unwrap_or_else(|| thread.agent()),
-        None => submit::agent_of_new_thread(backend, &thread).await?,
-    };
+    let agent = submit::agent_of_thread(backend, &thread, row.as_ref()).await?;
     let workflows = backend.store().workflows_of(std::slice::from_ref(&agent)).await?;
     let workflow = workflows.get(&agent);
     let shown = match &row {
-        Some(row) => ThreadView::new(row, workflow),
+        Some(row) => ThreadView::new(row, &agent, workflow),
         None => {
             let listing = backend.store().listing(&thread).await?;
             ThreadView::begun(&thread, &agent, listing.as_ref(), workflow)
         }
     };
     let line = match &explained {
-        Some(explained) => Line::read(backend, &thread, explained).await?,
-        None => Line::default(),
+        Some(explained) => WaitingLine::read(backend, &thread, explained).await?,
+        None => WaitingLine::default(),
     };
     let tag = [(header::ETAG, tag(shown.version))];
     Ok((tag, json_no_store(ThreadDetail::new(backend, shown, explained.as_ref(), &line))).into_response())
@@ -214,9 +209,9 @@ pub(crate) async fn get(
 
 /// A stored thread, with its ETag.
 pub(crate) async fn shown(backend: &Backend, row: &ThreadRow) -> Result<Response, Problem> {
-    let agent = row.named.agent.clone().unwrap_or_else(|| row.named.thread.agent());
+    let agent = submit::agent_of_thread(backend, &row.named.thread, Some(row)).await?;
     let workflows = backend.store().workflows_of(std::slice::from_ref(&agent)).await?;
-    let view = ThreadView::new(row, workflows.get(&agent));
+    let view = ThreadView::new(row, &agent, workflows.get(&agent));
     Ok(([(header::ETAG, tag(view.version))], json_no_store(view)).into_response())
 }
 

@@ -17,9 +17,8 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use crate::api::places;
-use crate::api::places::PlaceView;
 use crate::api::respond::json_no_store;
-use crate::api::views::{self, ReasonView};
+use crate::api::views::{self, PlaceView, ReasonView};
 use crate::app::request_context::RequestContext;
 use crate::commands::{control, owner_query};
 use crate::openapi::operation::{Operation, Scope};

@@ -15,11 +15,9 @@ use protocols::native::RememberedFact;
 use protocols::{AnswerUsage, withheld};
 use serde::Serialize;
 use serde_json::{Value, json};
-use store::{KeyRow, Listing, StoredMessage, ThreadRow};
+use store::{Feedback, FeedbackRow, KeyRow, Listing, StoredMessage, ThreadRow};
 use utoipa::ToSchema;
 
-use crate::api::feedback::MessageFeedback;
-use crate::api::places::PlaceView;
 use crate::backend::Backend;
 use crate::commands::control::ControlOutcome;
 use crate::openapi::error_codes::PUBLISH;
@@ -73,12 +71,12 @@ pub(crate) struct ThreadView {
 
 impl ThreadView {
     /// The view for clients of the thread's tenant. `workflow`: that of the agent's settings.
-    pub(crate) fn new(row: &ThreadRow, workflow: Option<&WorkflowName>) -> Self {
+    pub(crate) fn new(row: &ThreadRow, agent: &AgentId, workflow: Option<&WorkflowName>) -> Self {
         let (named, listing) = (&row.named, row.listing.as_ref());
         Self {
             thread_id: named.thread.name().to_owned(),
             title: listing.and_then(|listing| listing.title.as_ref()).map(|title| title.text.clone()),
-            agent_id: named.agent.clone().unwrap_or_else(|| named.thread.agent()).name().to_owned(),
+            agent_id: agent.name().to_owned(),
             workflow: workflow.map_or(DEFAULT_WORKFLOW, WorkflowName::as_str).to_owned(),
             busy_policy: named.policy.unwrap_or_default().name(),
             user_id: named.metadata.get("user_id").and_then(Value::as_str).map(str::to_owned),
@@ -370,6 +368,52 @@ impl InputView {
             waiting: ReasonView::new(context, waiting.reason),
             place,
             age_ms: waiting.age_ms,
+        }
+    }
+}
+
+/// The place in line of what waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct PlaceView {
+    /// Of a turn: number of turns that end before it begins, the one in progress included. Of a
+    /// task: number of pending tasks before it; counting stops at 10,000.
+    #[schema(minimum = 0)]
+    pub(crate) ahead: u64,
+    /// When it is expected to begin, from the median duration of the thread's last turns. Null when
+    /// no turn has ended yet, or when the turn waits for something whose end is not known.
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    pub(crate) expected_at: Option<String>,
+}
+
+/// What a user says about a message.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct MessageFeedback {
+    #[schema(required)]
+    user_id: Option<String>,
+    /// From -1 (bad) to 1 (good).
+    #[schema(required)]
+    score: Option<f64>,
+    #[schema(required)]
+    label: Option<String>,
+    #[schema(required)]
+    comment: Option<String>,
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    created_at: Option<String>,
+    #[schema(value_type = Option<schemas::TimestampSchema>, required)]
+    updated_at: Option<String>,
+}
+
+impl From<&FeedbackRow> for MessageFeedback {
+    fn from(row: &FeedbackRow) -> Self {
+        let Feedback { user, score, label, comment, .. } = row.feedback.clone();
+        let updated_at = Timestamp(row.updated_us.div_euclid(1_000));
+        Self {
+            user_id: user,
+            score,
+            label,
+            comment,
+            created_at: rfc3339(row.created_at),
+            updated_at: rfc3339(updated_at),
         }
     }
 }

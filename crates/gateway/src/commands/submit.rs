@@ -13,7 +13,7 @@ use protocols::request::BadRequest;
 use scheduling::follow_up::FollowUpRules;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use store::{AgentAdmission, KeyClaim, NamedThread, NewThread, OverBudget, Store, StoreError, TurnState};
+use store::{AgentAdmission, KeyClaim, NewThread, OverBudget, Store, StoreError, ThreadRow, TurnState};
 use uuid::Uuid;
 
 use crate::backend::Backend;
@@ -137,12 +137,9 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let is_claimed = claimed.is_some();
     let mut turn = claimed.map_or_else(|| turn_id(input, &digest), Ok)?;
     let named = thread.as_ref().map(|row| &row.named);
-    let agent = input.agent.clone().or_else(|| named.and_then(|named| named.agent.clone()));
-    let has_messages = thread.as_ref().is_some_and(|row| row.messages > 0);
-    let agent = match agent {
-        Some(agent) => agent,
-        None if has_messages => input.thread.agent(),
-        None => agent_of_new_thread(backend, &input.thread).await?,
+    let agent = match &input.agent {
+        Some(agent) => agent.clone(),
+        None => agent_of_thread(backend, &input.thread, thread.as_ref()).await?,
     };
     let admission = store.agent_admission(&agent).await?;
     let settings = settings_of(&agent, named.and_then(|named| named.policy), &admission);
@@ -170,10 +167,21 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     Ok(Submission::New(Box::new(opened(input, turn, policy, settings))))
 }
 
-/// The agent of a thread that has no messages and names no agent: that of a first message which is
-/// not answered yet, else the agent with the thread's id if there is one, else the default agent.
-/// The end of the first turn stores the agent that has answered it.
-pub(crate) async fn agent_of_new_thread(backend: &Backend, thread: &ThreadId) -> Result<AgentId, Problem> {
+/// The agent that answers in a thread. `row`: what is stored of the thread.
+///
+/// A thread without messages that names no agent has the one of a first message which is not
+/// answered yet, else the agent with the thread's id if there is one, else the default agent. The
+/// end of the first turn stores the agent that has answered it.
+pub(crate) async fn agent_of_thread(
+    backend: &Backend,
+    thread: &ThreadId,
+    row: Option<&ThreadRow>,
+) -> Result<AgentId, Problem> {
+    match row {
+        Some(ThreadRow { named: NewThread { agent: Some(agent), .. }, .. }) => return Ok(agent.clone()),
+        Some(row) if row.head.is_some() => return Ok(thread.agent()),
+        Some(_) | None => {}
+    }
     let listing = backend.store().listing(thread).await?;
     if let Some(agent) = listing.and_then(|listing| listing.agent) {
         return Ok(agent);

@@ -251,7 +251,10 @@ async fn acts_on_unknown_agents_are_not_found() {
     fixture
         .write("INSERT INTO threads (bucket, thread_id, agent_id) VALUES ($bucket(chat), 'chat', 'a1')")
         .await;
-    for name in ["a1", "chat"] {
+    fixture.write("INSERT INTO threads (bucket, thread_id) VALUES ($bucket(own), 'own')").await;
+    let other = bare(gateway, "POST", "/v1/agents/chat/pause").await;
+    assert_eq!(other.problem(), (404, "unknown_agent".to_owned(), false), "a1 answers there");
+    for name in ["a1", "own"] {
         let shown = http::get_json(gateway, &format!("/v1/agents/{name}")).await.unwrap();
         assert_eq!((&shown["agent_id"], &shown["version"]), (&json!(name), &json!(0)));
         let rejected = bare(gateway, "POST", &format!("/v1/agents/{name}/pause")).await;

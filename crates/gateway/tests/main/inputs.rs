@@ -51,7 +51,7 @@ async fn an_input_is_in_the_stream_when_it_is_accepted() {
             "stop_url": format!("/v1/turns/{turn}/stop"),
         })
     );
-    assert_eq!((opened.thread.as_str(), opened.agent.as_str(), opened.run), ("t1", "t1", 0));
+    assert_eq!((opened.thread.as_str(), opened.agent.as_str(), opened.run), ("t1", "default", 0));
     assert_eq!((opened.content.as_str(), opened.options.busy_policy), ("hello", BusyPolicy::Enqueue));
     assert_eq!(opened.metadata.to_value(), json!({"lang": "de", "n": 1}));
     assert_eq!(opened.options.correlation_id.as_deref(), Some("trace-1"));

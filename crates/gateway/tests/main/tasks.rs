@@ -109,7 +109,7 @@ async fn tasks_are_listed_in_the_order_of_the_queue() {
     }
     task.as_object_mut().unwrap().remove("created_at");
     let expected = json!({"task_id": "task-1", "position": "10", "kind": "task", "status": "failed",
-        "content": "text 1", "metadata": {"k": 1}, "failure": {"code": "producer_error", "message": "no"}});
+        "content": "text 1", "metadata": {"k": 1}, "failure": {"code": "producer_error", "message": "no"}, "place": null});
     assert_eq!(task, expected);
     let old = http::get_json(gateway, &format!("{TASKS}/task-6")).await.unwrap();
     assert_eq!(old["status"], "pending", "found after its id is forgotten");

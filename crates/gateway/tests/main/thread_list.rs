@@ -125,7 +125,7 @@ async fn a_thread_is_changed_once_for_each_version() {
     assert_eq!(change("\"0\"", body.clone()).await.problem(), (412, "thread_changed".to_owned(), false));
     assert_eq!(change("*", json!({"user_id": null, "agent_id": null, "title": null})).await.status, 200);
     let shown = http::get_json(gateway, path).await.unwrap();
-    let left = json!([null, "t1", null, {"b": 2, "c": 3}]);
+    let left = json!([null, "default", null, {"b": 2, "c": 3}]);
     assert_eq!(json!([shown["user_id"], shown["agent_id"], shown["title"], shown["metadata"]]), left);
     let archived = send(gateway, "PATCH", path, &json!({"archived": true})).await.json();
     assert_eq!((&archived["archived"], &archived["metadata"]), (&json!(true), &json!({"b": 2, "c": 3})));

@@ -50,7 +50,7 @@ async fn threads_are_named_once() {
     assert_eq!(post(gateway, "/v1/threads", &json!({"thread_id": "t9"})).await.status, 201);
     let unnamed = post(gateway, "/v1/threads", &json!({})).await;
     let id = unnamed.json()["thread_id"].as_str().unwrap().to_owned();
-    assert_eq!((unnamed.status, id.len(), &unnamed.json()["agent_id"]), (201, 32, &json!(id)));
+    assert_eq!((unnamed.status, id.len(), &unnamed.json()["agent_id"]), (201, 32, &json!("default")));
     let bad = [
         (json!({"thread_id": "a b"}), "invalid_id"),
         (json!({"thread_id": ""}), "invalid_id"),
@@ -123,7 +123,7 @@ async fn an_implicit_thread_is_known_by_its_first_turn() {
     assert_eq!(begun["active_turn"]["turn_id"], turn("a").as_str());
     assert!(begun["active_turn"]["waiting"]["until"].is_string(), "its deadline is known");
     begun.as_object_mut().unwrap().remove("active_turn");
-    let expected = json!({"thread_id": "t1", "title": null, "agent_id": "t1", "workflow": "default",
+    let expected = json!({"thread_id": "t1", "title": null, "agent_id": "default", "workflow": "default",
         "busy_policy": "enqueue", "user_id": null, "metadata": {}, "archived": false, "version": 0,
         "message_count": 0, "last_position": null, "created_at": null, "last_activity_at": null, "owner_status": "available", "waiting_turns": [], "pending": [], "open_messages": []});
     assert_eq!(begun, expected);

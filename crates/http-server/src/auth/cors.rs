@@ -64,8 +64,14 @@ mod tests {
 
     /// Names that pages never read from a response: headers of requests, headers for proxies,
     /// encodings, and extensions of OpenAPI.
-    const NOT_READ: [&str; 5] =
-        ["x-antiphon-actor", "x-forwarded-for", "x-accel-buffering", "x-gzip", "x-error-codes"];
+    const NOT_READ: [&str; 6] = [
+        "x-antiphon-actor",
+        "x-antiphon-on-disconnect",
+        "x-forwarded-for",
+        "x-accel-buffering",
+        "x-gzip",
+        "x-error-codes",
+    ];
 
     #[test]
     fn every_header_that_is_named_here_can_be_read_by_pages() {

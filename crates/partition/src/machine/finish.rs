@@ -192,6 +192,8 @@ impl Partition {
         let status = if is_stopped { TurnStatus::Stopped } else { TurnStatus::Completed };
         let answer = id.answer(turn.run);
         let ended = TurnEnded { message: Some(answer.clone()), batch, ..turn_ended(turn, status, None) };
+        let is_foreign = matches!(turn.source, TurnSource::Input(_)) && *turn.agent() != turn.thread.agent();
+        let answered_by = is_foreign.then(|| turn.agent().clone());
         let (agent, ends_failed, on_refusal) = match &turn.source {
             TurnSource::Task(queued) => {
                 let queued = queued.clone();
@@ -234,7 +236,6 @@ impl Partition {
             self.add_new_work(next, commit);
         }
         outgoing.push(Outgoing::TurnEnded(ended));
-        let answered_by = (*turn.agent() != turn.thread.agent()).then(|| turn.agent().clone());
         let write = TurnWrite { turn: id.clone(), messages, agent, answered_by, ends_failed, on_refusal };
         let counted = write.counted_facts();
         self.effects.counters.facts += counted.remembered;

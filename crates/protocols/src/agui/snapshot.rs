@@ -4,12 +4,10 @@
 use model::MessageId;
 use serde::Serialize;
 use serde_json::Value;
-use utoipa::ToSchema;
 
 /// A message of a thread.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
-#[schema(as = RunMessage)]
 pub enum AgUiMessage {
     User {
         id: String,
@@ -24,7 +22,6 @@ pub enum AgUiMessage {
         id: String,
         content: String,
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        #[schema(required = false)]
         tool_calls: Vec<AgUiCall>,
     },
     #[serde(rename_all = "camelCase")]
@@ -36,8 +33,7 @@ pub enum AgUiMessage {
 }
 
 /// A call in a message.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[schema(as = RunToolCall)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AgUiCall {
     /// As in `TOOL_CALL_START`.
     id: String,
@@ -47,11 +43,10 @@ pub struct AgUiCall {
 }
 
 /// The function of a call.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[schema(as = RunFunction)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AgUiFunction {
     name: String,
-    /// JSON.
+    /// The arguments as JSON text.
     arguments: String,
 }
 

@@ -154,7 +154,9 @@ mod of_responses {
         assert_eq!(refused(json!({})), "missing_required_parameter input");
         assert_eq!(refused(json!({"input": ""})), "empty_input input");
         assert_eq!(refused(json!({"input": 7})), "invalid_value input");
-        assert_eq!(refused(json!({"input": "x", "model": "gpt-4.1"})), "invalid_value model");
+        for model in ["", "a\nb", &"m".repeat(257)] {
+            assert_eq!(refused(json!({"input": "x", "model": model})), "invalid_value model", "{model:?}");
+        }
         assert_eq!(refused(json!({"input": "x", "stream": "yes"})), "invalid_value stream");
         assert_eq!(refused(json!({"input": "x", "tools": [{}]})), "unsupported_parameter tools");
         assert_eq!(refused(json!({"input": "x", "prompt": {"id": "p"}})), "unsupported_parameter prompt");

@@ -150,8 +150,8 @@ impl Store {
     }
 
     /// Notes that a client has written into a thread, so that lists show it before its turn has
-    /// ended. `input` makes the title of a new thread, and `agent` answers in it. An erased thread is
-    /// not listed again.
+    /// ended. `input` makes the title of a new thread, and `agent` answers in it. An erased thread
+    /// is not listed again.
     pub async fn note_activity(
         &self,
         thread: &ThreadId,

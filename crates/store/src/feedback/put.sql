@@ -1,5 +1,5 @@
--- $1 bucket, $2 thread, $3 message, $4 user or '', $5 score, $6 label, $7 comment, $8 limit of users.
--- Returns one row: whether the message is known, and what was stored.
+-- $1 bucket, $2 thread, $3 message, $4 user or '', $5 score, $6 label, $7 comment, $8 limit of
+-- users. Returns one row: whether the message is known, and what was stored.
 WITH known AS MATERIALIZED (
     -- Locks the thread against an erasure. The ledger knows which agent has answered.
     SELECT coalesce(
@@ -9,8 +9,7 @@ WITH known AS MATERIALIZED (
     FROM threads AS t
     WHERE t.bucket = $1 AND t.thread_id = $2
       AND EXISTS (SELECT FROM messages AS m
-                  WHERE m.bucket = t.bucket AND m.thread_id = t.thread_id AND m.message_id = $3
-                    AND m.metadata -> 'synthetic' IS DISTINCT FROM 'true')
+                  WHERE m.bucket = t.bucket AND m.thread_id = t.thread_id AND m.message_id = $3)
     FOR KEY SHARE OF t
 )
 , put AS (

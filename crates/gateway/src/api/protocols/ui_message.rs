@@ -10,7 +10,7 @@ use http_server::extract::path;
 use http_server::extract::path::PathParam;
 use http_server::extract::query::QueryParams;
 use http_server::transport::extensions::ConnectionHandle;
-use model::{ControlKind, MessageId, Metadata, Position, Role, TurnId, TurnOpened};
+use model::{ControlKind, MessageId, Position, Role, TurnId, TurnOpened};
 use protocols::request::BadRequest;
 use protocols::ui_message::{HistoryMessage, Regenerated, UiMessageRequest, error_body};
 use protocols::{RequestBody, UiMessage};

@@ -134,7 +134,8 @@ pub const METRICS: &[MetricDescription] = &[
     MetricDescription::counter(
         FEEDBACK,
         "Feedback on messages, by `score`: `positive`, `neutral`, `negative`, `none` (without a score)",
-    ),
+    )
+    .by(&["score"]),
     MetricDescription::counter(
         FRAMES_DROPPED,
         "Frames dropped because their thread's feed was behind; it requests what is missing",

@@ -144,7 +144,7 @@ fn name_and_labels(series: &str) -> Option<[String; 2]> {
 }
 
 /// The most series of a pod with 32 partitions.
-const MOST_SERIES: usize = 400;
+const MOST_SERIES: usize = 450;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_has_few_series_and_lost_partitions_take_theirs() {
@@ -161,11 +161,13 @@ async fn a_pod_has_few_series_and_lost_partitions_take_theirs() {
         |metrics: &testkit::fleet::Metrics| metrics.series("antiphon_worker_read_sequence").count();
     let worker = &fixture.fleet.workers[0];
     fixture
-        .until("turns are timed, and every partition shows", WAIT_TIMEOUT, async || {
+        .until("turns are timed, and every partition and stream shows", WAIT_TIMEOUT, async || {
             let metrics = worker.metrics().await.unwrap();
+            // The streams are measured last: one for each partition, and that of the requests.
+            let streams = metrics.series("antiphon_worker_stream_fill_ratio").count();
             metrics.sum("antiphon_worker_turn_seconds_count") >= 40.0
                 && metrics.sum("antiphon_worker_first_chunk_seconds_count") >= 40.0
-                && of_partitions(&metrics) == 32
+                && (of_partitions(&metrics), streams) == (32, 33)
         })
         .await;
     let reference = std::fs::read_to_string(workspace::root().join("deploy/REFERENCE.md")).unwrap();

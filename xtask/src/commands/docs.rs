@@ -39,6 +39,7 @@ const LEFT_OUT: &[(&str, usize)] = &[
     ("operate/one-machine.md", 6),
     ("operate/restore-steps.md", 3),
     ("operate/secrets.md", 2),
+    ("operate/security-model.md", 1),
     ("operate/sizing.md", 1),
     ("operate/troubleshooting.md", 1),
     ("operate/trust.md", 1),

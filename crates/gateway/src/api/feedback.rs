@@ -189,7 +189,8 @@ pub(crate) async fn put(
         }
         FeedbackOutcome::UnknownMessage => {
             submit::refuse_erased(backend, &feedback.thread).await?;
-            Err(Problem::from(ErrorCode::UnknownMessage))
+            let detail = "the thread has no stored message of this id; an answer is stored when it has ended";
+            Err(Problem::new(ErrorCode::UnknownMessage, detail))
         }
         FeedbackOutcome::Full => Err(Problem::from(ErrorCode::TooMuchFeedback)),
     }

@@ -117,8 +117,11 @@ async fn before(
     thread: &ThreadId,
     answer: &MessageId,
 ) -> Result<Vec<AgUiMessage>, Problem> {
-    let pending = Some(PendingInputs::read(ctx.backend()?, thread).await);
-    let range = Range { after: None, before: Some(Position::MAX), with_synthetic: false };
+    let backend = ctx.backend()?;
+    let pending = Some(PendingInputs::read(backend, thread).await);
+    // The named run may be an earlier one.
+    let end = backend.store().end_of(thread, answer).await?;
+    let range = Range { after: None, before: Some(end.unwrap_or(Position::MAX)), with_synthetic: false };
     let page = PagePlace { next: None, limit: Some(MAX_SNAPSHOT.to_string()) };
     let (mut rows, _, _, pending) = history::read(ctx, thread, range, page, false, pending).await?;
     views::withhold(&mut rows);
@@ -127,7 +130,7 @@ async fn before(
         Role::Assistant | Role::Tool => store_reads::answer_of(&row.message_id) == *answer,
     };
     let mut messages: Vec<AgUiMessage> =
-        rows.iter().filter(|row| !is_of_answer(row)).cloned().map(message).collect();
+        rows.into_iter().take_while(|row| !is_of_answer(row)).map(message).collect();
     let question = pending.iter().flat_map(PendingInputs::inputs).find(|input| input.answer() == *answer);
     if let Some(input) = question {
         let id = client_id(&input.metadata).unwrap_or_else(|| input.turn.input().as_str().to_owned());

@@ -14,9 +14,11 @@ use crate::store::Store;
 /// Maximum length of a label, in bytes.
 pub const MAX_LABEL: usize = 256;
 /// Maximum length of a comment, in bytes.
-const MAX_COMMENT: usize = 16 << 10;
+const MAX_COMMENT: usize = 4 << 10;
 /// Maximum length of the name of a user, in bytes.
 pub const MAX_USER: usize = 1_024;
+/// Maximum number of users whose feedback is shown with a message, so that a history stays small.
+const MAX_SHOWN: i64 = 10;
 /// Maximum number of users whose feedback on one message is stored.
 const MAX_FEEDBACK_OF_MESSAGE: i64 = 100;
 
@@ -31,7 +33,7 @@ pub struct Feedback {
     pub score: Option<f64>,
     /// At most [`MAX_LABEL`] bytes.
     pub label: Option<String>,
-    /// Any text of at most 16 KiB.
+    /// Any text of at most 4 KiB.
     pub comment: Option<String>,
 }
 
@@ -197,7 +199,8 @@ impl Store {
         Ok(count(&self.rows(statement).await?)? > 0)
     }
 
-    /// The feedback on these messages of a thread, oldest first.
+    /// The newest feedback on each of these messages of a thread, at most [`MAX_SHOWN`] of each,
+    /// oldest first.
     pub async fn feedback_of(
         &self,
         thread: &ThreadId,
@@ -207,8 +210,12 @@ impl Store {
             return Ok(Vec::new());
         }
         let sql = format!(
-            "SELECT {COLUMNS} FROM feedback AS f
-             WHERE f.bucket = $1 AND f.thread_id = $2 AND f.message_id = ANY ($3)
+            "SELECT {COLUMNS} FROM unnest($3::text[]) AS k (message_id)
+             CROSS JOIN LATERAL (
+                 SELECT * FROM feedback AS o
+                 WHERE o.bucket = $1 AND o.thread_id = $2 AND o.message_id = k.message_id
+                 ORDER BY o.updated_at DESC LIMIT {MAX_SHOWN}
+             ) AS f
              ORDER BY f.created_at, f.user_id"
         );
         let statement = sqlx::query(AssertSqlSafe(sql))

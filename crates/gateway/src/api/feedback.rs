@@ -75,7 +75,7 @@ pub(crate) struct FeedbackBody {
     /// A word to count by, such as `helpful` or `wrong`.
     #[schema(min_length = 1, max_length = 256)]
     label: Option<String>,
-    #[schema(min_length = 1, max_length = 16384)]
+    #[schema(min_length = 1, max_length = 4096)]
     comment: Option<String>,
     /// The user who says it; each user gives feedback on a message at most once.
     #[schema(min_length = 1, max_length = 1024)]
@@ -231,8 +231,7 @@ pub(crate) async fn list(
             store.for_tenant(owner.clone()).list_feedback(owner.as_ref(), filter, limit + 1).await
         })
         .await?;
-    let has_more = query::has_more(&mut rows, limit);
-    let next = rows.last().filter(|_| has_more).map(|last| encoded(&last.cursor()));
+    let next = query::next(&mut rows, limit, |last| encoded(&last.cursor()));
     Ok(json_no_store(FeedbackPage { feedback: rows.iter().map(FeedbackView::from).collect(), next }))
 }
 
@@ -245,7 +244,7 @@ fn encoded(at: &FeedbackCursor) -> String {
 fn cursor(ctx: &RequestContext, text: &str) -> Result<FeedbackCursor, Problem> {
     let parse = || {
         let mut parts = text.splitn(4, '.');
-        let updated_us = parts.next()?.parse().ok()?;
+        let updated_us = parts.next()?.parse().ok().filter(|at| (0..1 << 53).contains(at))?;
         let thread = ctx.thread(parts.next()?).ok()?;
         let message = MessageId::parse(parts.next()?).ok()?;
         let user = parts.next()?;

@@ -239,8 +239,6 @@ impl AgUiEncoder {
         sse::data(out, &AgUiEvent::ToolCallResult { message_id, tool_call_id, content, role: "tool" });
     }
 
-    /// Producers restart their call ids in each turn, and a client treats calls with equal ids as
-    /// one call.
     fn call_id(&self, id: &str) -> String {
         snapshot::call_id(&self.message, id)
     }

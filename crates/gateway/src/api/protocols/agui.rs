@@ -125,6 +125,9 @@ async fn before(
     let page = PagePlace { next: None, limit: Some(MAX_SNAPSHOT.to_string()) };
     let (mut rows, _, _, pending) = history::read(ctx, thread, range, page, false, pending).await?;
     views::withhold(&mut rows);
+    // The input of a failed turn is in no history.
+    let unanswered = TurnId::of_answer(answer).map(|(turn, _)| turn);
+    let unanswered = unanswered.filter(|turn| rows.iter().all(|row| row.message_id != turn.input()));
     let is_of_answer = |row: &StoredMessage| match row.role {
         Role::User | Role::System => false,
         Role::Assistant | Role::Tool => store_reads::answer_of(&row.message_id) == *answer,
@@ -135,6 +138,10 @@ async fn before(
     if let Some(input) = question {
         let id = client_id(&input.metadata).unwrap_or_else(|| input.turn.input().as_str().to_owned());
         messages.push(AgUiMessage::User { id, content: input.content.clone() });
+    } else if let Some(turn) = unanswered
+        && let Some(content) = backend.store().input_of_turn(thread, &turn).await?
+    {
+        messages.push(AgUiMessage::User { id: turn.input().as_str().to_owned(), content });
     }
     Ok(messages)
 }

@@ -9,6 +9,7 @@ pub(crate) mod models;
 pub(crate) mod owner_query;
 pub(crate) mod publish;
 pub(crate) mod submit;
+pub(crate) mod thread_agent;
 pub(crate) mod thread_states;
 pub(crate) mod tool_incidents;
 pub(crate) mod validate;

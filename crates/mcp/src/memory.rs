@@ -40,8 +40,14 @@ impl MemoryScope {
                     Some(name) => AgentId::of_tenant(context.tenant.as_ref(), name)
                         .map_err(|error| ToolError::argument(format!("agent_id: {error}")))?,
                     None => {
-                        let row = context.store.thread(&thread).await?;
-                        row.and_then(|row| row.named.agent).unwrap_or_else(|| thread.agent())
+                        // Until its first turn has ended, only the list knows the thread.
+                        let named = context.store.thread(&thread).await?.and_then(|row| row.named.agent);
+                        let listing = match named {
+                            Some(_) => None,
+                            None => context.store.listing(&thread).await?,
+                        };
+                        let noted = listing.and_then(|listing| listing.agent);
+                        named.or(noted).unwrap_or_else(|| thread.agent())
                     }
                 };
                 Ok(Self { agent, thread })

@@ -303,8 +303,8 @@ pub struct TurnWrite {
     /// For a task: index in [`crate::Commit::agents`] of the write that moves the head. If that
     /// write is refused, nothing of this turn is written.
     pub agent: Option<usize>,
-    /// The agent that answered an input, unless it is the thread's own. It becomes the agent of a
-    /// thread without messages that names none.
+    /// The agent that answered an input; `None` for a task. It becomes the agent of a thread that
+    /// names none.
     pub answered_by: Option<AgentId>,
     /// Thread of a stored failed turn with this id, which is deleted because its retry succeeded.
     pub ends_failed: Option<ThreadId>,

@@ -86,12 +86,30 @@ async fn the_first_turn_names_the_agent_of_its_thread() {
         answered(name, 30, None).await;
         assert_eq!(agent(name).await, Some(helper.clone()), "{name}");
     }
-    answered("own", 40, None).await;
+    answered("own", 40, Some("own")).await;
     answered("own", 50, Some("helper")).await;
-    assert_eq!(agent("own").await, None, "its own agent has answered first");
+    assert_eq!(agent("own").await.unwrap().as_str(), "own", "its own agent has answered first");
+    // A message without a turn decides nothing.
+    answered("noted", 51, None).await;
+    assert_eq!(agent("noted").await, None);
+    answered("noted", 56, Some("helper")).await;
+    assert_eq!(agent("noted").await, Some(helper.clone()));
+    // Two turns in one commit.
+    let mut both = turn_commit(&owner, "both", 53, THEN, "Hello");
+    both.turns.extend(turn_commit(&owner, "both", 57, THEN, "Again").turns);
+    for (turn, by) in both.turns.iter_mut().zip(["both", "helper"]) {
+        turn.answered_by = Some(AgentId::parse(by).unwrap());
+    }
+    owner.commit(&both).await.unwrap();
+    assert_eq!(agent("both").await.unwrap().as_str(), "both");
+    // The first message names an agent, its turn fails, and another one answers the next.
+    store.note_activity(&thread("failed"), &AgentId::parse("other").unwrap(), "Hello").await.unwrap();
+    answered("failed", 58, Some("helper")).await;
+    assert_eq!(agent("failed").await, Some(helper.clone()));
     // What a client has named stays; a thread that was created without an agent gets one.
     self::name(&store, "named", Some("other"), json!({})).await;
     self::name(&store, "created", None, json!({})).await;
+    store.note_activity(&thread("created"), &helper, "Hello").await.unwrap();
     for name in ["named", "created"] {
         answered(name, 60, Some("helper")).await;
     }

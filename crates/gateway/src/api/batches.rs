@@ -19,7 +19,9 @@ use crate::api::respond::json_no_store;
 use crate::api::views::{self, BatchView, WholeBatch};
 use crate::api::{context, threads};
 use crate::app::request_context::RequestContext;
+use crate::backend::Backend;
 use crate::commands::owner_query::OwnerStatus;
+use crate::commands::thread_agent;
 use crate::openapi::examples::message_example;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::schemas;
@@ -149,7 +151,7 @@ pub(crate) async fn list(
     let store = ctx.store()?;
     let messages = store.batches(&thread, &ids).await?;
     let running = running.filter(|running| !running.is_in(&messages));
-    let (now, timeout_ms) = (backend.now(), timeout_ms(store, &thread).await?);
+    let (now, timeout_ms) = (backend.now(), timeout_ms(backend, &thread).await?);
     let mut shown = Vec::new();
     let continued = running.as_ref().and_then(RunningBatch::continues);
     if let Some(running) = running {
@@ -202,17 +204,17 @@ pub(crate) async fn get(
         });
     };
     let additions = Additions::read(store, &thread, &messages).await?;
-    let shown = BatchView::new(found, backend.now(), timeout_ms(store, &thread).await?);
+    let shown = BatchView::new(found, backend.now(), timeout_ms(backend, &thread).await?);
     let mut whole = WholeBatch::new(shown, found, messages);
     additions.add_to(&mut whole.messages);
     Ok(json_no_store(whole))
 }
 
 /// Time after which an incomplete batch of the thread counts as abandoned, ms.
-async fn timeout_ms(store: &Store, thread: &ThreadId) -> Result<i64, Problem> {
-    let row = store.thread(thread).await?;
-    let agent = row.and_then(|row| row.named.agent).unwrap_or_else(|| thread.agent());
-    Ok(context::rules(store, &agent).await?.0.timeout_ms)
+async fn timeout_ms(backend: &Backend, thread: &ThreadId) -> Result<i64, Problem> {
+    let row = backend.store().thread(thread).await?;
+    let agent = thread_agent::of_thread(backend, thread, row.as_ref()).await?;
+    Ok(context::rules(backend.store(), &agent).await?.0.timeout_ms)
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

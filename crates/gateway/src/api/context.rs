@@ -22,6 +22,7 @@ use crate::api::respond::json_no_store;
 use crate::api::threads;
 use crate::api::views;
 use crate::app::request_context::RequestContext;
+use crate::commands::thread_agent;
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::schemas;
 use crate::openapi::tags::THREADS;
@@ -257,7 +258,7 @@ pub(crate) async fn get(
     }
     let agent = match query.agent {
         Some(id) => ctx.agent(&id)?,
-        None => row.and_then(|row| row.named.agent).unwrap_or_else(|| thread.agent()),
+        None => thread_agent::of_thread(backend, &thread, row.as_ref()).await?,
     };
     let (mut rules, complaints) = rules(backend.store(), &agent).await?;
     rules.tokens = budget.unwrap_or(rules.tokens);

@@ -1,7 +1,5 @@
 //! The list of threads, and changes of threads by clients.
 
-use std::collections::HashMap;
-
 use axum::http::HeaderMap;
 use axum::response::Response;
 use http_server::error::{ErrorCode, Problem};
@@ -22,7 +20,7 @@ use crate::api::views::{self, ThreadView};
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::thread_states::{ThreadState, ThreadStates};
-use crate::commands::{submit, validate};
+use crate::commands::{submit, thread_agent, validate};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::schemas;
 use crate::openapi::tags::THREADS;
@@ -147,7 +145,7 @@ pub(crate) struct ThreadChangeBody {
     #[schema(min_length = 1, max_length = 1024)]
     #[serde(default, deserialize_with = "given")]
     user_id: Option<Option<String>>,
-    /// The agent that answers from the next turn on; null: the one with the thread's id.
+    /// The agent that answers from the next turn on; null: as for a new thread.
     #[schema(value_type = Option<schemas::AgentIdSchema>)]
     #[serde(default, deserialize_with = "given")]
     agent_id: Option<Option<String>>,
@@ -193,16 +191,16 @@ pub(crate) async fn list(
         Some(states) => states,
         None => ThreadStates::of(backend, tenant, page.threads.iter().map(|listed| &listed.thread)).await,
     };
-    let default = backend.default_agent_of(tenant);
-    let agents =
-        page.threads.iter().map(|listed| known_agent(listed).unwrap_or_else(|| listed.thread.agent()));
-    let agents: Vec<AgentId> = agents.chain([default.clone()]).collect();
-    let workflows = backend.store().workflows_of(&agents).await?;
     let next = page.next.map(|next| format!("{}.{}", next.active_us, next.thread.name()));
     let mut listed = page.threads;
     // Rows of the list are up to a minute old.
     listed.sort_by_key(|listed| std::cmp::Reverse(last_activity_ms(listed)));
-    let shown = listed.iter().map(|listed| view(backend, listed, &states, &workflows, &default));
+    let agents = agents_of(backend, &listed).await?;
+    let workflows = backend.store().workflows_of(&agents).await?;
+    let shown = listed
+        .iter()
+        .zip(&agents)
+        .map(|(listed, agent)| view(backend, listed, &states, agent, workflows.get(agent)));
     // Between the two reads a thread may have changed its state. Of a failed one whose owner does
     // not answer, it is only known that no turn has ended since.
     let is_wanted = |shown: &ListedThreadView| match state {
@@ -267,13 +265,18 @@ fn state(name: &str) -> Result<ThreadState, Problem> {
     })
 }
 
-/// The agent that answers in the thread; `None`: the first message decides.
-fn known_agent(listed: &ListedThread) -> Option<AgentId> {
-    let own = || listed.thread.agent();
-    match &listed.row {
-        Some(row) => row.named.agent.clone().or_else(|| row.head.map(|_| own())),
-        None => Some(listed.listing.agent.clone().unwrap_or_else(own)),
-    }
+/// The agents that answer in these threads, in their order.
+async fn agents_of(backend: &Backend, threads: &[ListedThread]) -> Result<Vec<AgentId>, Problem> {
+    let stored: Vec<_> = threads
+        .iter()
+        .map(|listed| thread_agent::stored(listed.row.as_ref(), Some(&listed.listing)))
+        .collect();
+    let undecided = threads.iter().zip(&stored).filter(|(_, stored)| stored.is_none());
+    let known = thread_agent::known(backend, undecided.map(|(listed, _)| &listed.thread)).await?;
+    let agent = |(listed, stored): (&ListedThread, Option<AgentId>)| {
+        stored.unwrap_or_else(|| thread_agent::undecided(&listed.thread, &known, backend))
+    };
+    Ok(threads.iter().zip(stored).map(agent).collect())
 }
 
 /// The time (ms since 1970) of the last message, or of the row of the list if that is newer.
@@ -286,18 +289,12 @@ fn view(
     backend: &Backend,
     listed: &ListedThread,
     states: &ThreadStates,
-    workflows: &HashMap<AgentId, WorkflowName>,
-    default: &AgentId,
+    agent: &AgentId,
+    workflow: Option<&WorkflowName>,
 ) -> ListedThreadView {
-    let of_first_message = || {
-        let own = listed.thread.agent();
-        if workflows.contains_key(&own) { own } else { default.clone() }
-    };
-    let agent = known_agent(listed).unwrap_or_else(of_first_message);
-    let workflow = workflows.get(&agent);
     let mut thread = match &listed.row {
-        Some(row) => ThreadView::new(row, &agent, workflow),
-        None => ThreadView::begun(&listed.thread, &agent, Some(&listed.listing), workflow),
+        Some(row) => ThreadView::new(row, agent, workflow),
+        None => ThreadView::begun(&listed.thread, agent, Some(&listed.listing), workflow),
     };
     thread.last_activity_at = views::rfc3339(model::Timestamp(last_activity_ms(listed)));
     ListedThreadView {

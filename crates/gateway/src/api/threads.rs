@@ -22,7 +22,7 @@ use crate::api::views::{InputView, OpenMessageView, TurnView};
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::owner_query::OwnerStatus;
-use crate::commands::{owner_query, submit, validate};
+use crate::commands::{owner_query, submit, thread_agent, validate};
 use crate::openapi::operation::{Operation, Scope};
 use crate::openapi::schemas;
 use crate::openapi::tags::THREADS;
@@ -189,7 +189,7 @@ pub(crate) async fn get(
             known_otherwise(backend, &thread, explained.as_ref()).await?;
         }
     }
-    let agent = submit::agent_of_thread(backend, &thread, row.as_ref()).await?;
+    let agent = thread_agent::of_thread(backend, &thread, row.as_ref()).await?;
     let workflows = backend.store().workflows_of(std::slice::from_ref(&agent)).await?;
     let workflow = workflows.get(&agent);
     let shown = match &row {
@@ -209,7 +209,7 @@ pub(crate) async fn get(
 
 /// A stored thread, with its ETag.
 pub(crate) async fn shown(backend: &Backend, row: &ThreadRow) -> Result<Response, Problem> {
-    let agent = submit::agent_of_thread(backend, &row.named.thread, Some(row)).await?;
+    let agent = thread_agent::of_thread(backend, &row.named.thread, Some(row)).await?;
     let workflows = backend.store().workflows_of(std::slice::from_ref(&agent)).await?;
     let view = ThreadView::new(row, &agent, workflows.get(&agent));
     Ok(([(header::ETAG, tag(view.version))], json_no_store(view)).into_response())

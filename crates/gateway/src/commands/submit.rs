@@ -13,12 +13,12 @@ use protocols::request::BadRequest;
 use scheduling::follow_up::FollowUpRules;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use store::{AgentAdmission, KeyClaim, NewThread, OverBudget, Store, StoreError, ThreadRow, TurnState};
+use store::{AgentAdmission, KeyClaim, OverBudget, Store, StoreError, TurnState};
 use uuid::Uuid;
 
 use crate::backend::Backend;
 use crate::commands::validate::TurnParameters;
-use crate::commands::{digest_name, owner_query};
+use crate::commands::{digest_name, owner_query, thread_agent};
 use crate::stale_cache::ThreadSettings;
 
 /// Bytes of the digest at the end of a turn id without a key: see [`was_opened_by`].
@@ -81,8 +81,7 @@ pub(crate) fn answer_of(submission: &Submission) -> Result<MessageId, Problem> {
 /// from the key, so the same input is the same turn. The reuse of a key with another input is then
 /// not detected.
 pub(crate) async fn resolve(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
-    let context = backend;
-    let known = context.settings_cache.get(&settings_key(input), context.now());
+    let known = backend.settings_cache.get(&settings_key(input), backend.now());
     let Some(known) = known else { return read(backend, input).await };
     match tokio::time::timeout(STORE_TIMEOUT, read(backend, input)).await {
         Ok(Err(problem)) if problem.code() == ErrorCode::DatabaseUnavailable => {
@@ -139,7 +138,7 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     let named = thread.as_ref().map(|row| &row.named);
     let agent = match &input.agent {
         Some(agent) => agent.clone(),
-        None => agent_of_thread(backend, &input.thread, thread.as_ref()).await?,
+        None => thread_agent::of_thread(backend, &input.thread, thread.as_ref()).await?,
     };
     let admission = store.agent_admission(&agent).await?;
     let settings = settings_of(&agent, named.and_then(|named| named.policy), &admission);
@@ -162,35 +161,8 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     if let Some(key) = &input.key {
         turn = same(store.claim_key(&input.thread, key, &digest, &turn).await?, &digest)?;
     }
-    let context = backend;
-    context.settings_cache.set(settings_key(input), settings.clone(), context.now());
+    backend.settings_cache.set(settings_key(input), settings.clone(), backend.now());
     Ok(Submission::New(Box::new(opened(input, turn, policy, settings))))
-}
-
-/// The agent that answers in a thread. `row`: what is stored of the thread.
-///
-/// A thread without messages that names no agent has the one of a first message which is not
-/// answered yet, else the agent with the thread's id if there is one, else the default agent. The
-/// end of the first turn stores the agent that has answered it.
-pub(crate) async fn agent_of_thread(
-    backend: &Backend,
-    thread: &ThreadId,
-    row: Option<&ThreadRow>,
-) -> Result<AgentId, Problem> {
-    match row {
-        Some(ThreadRow { named: NewThread { agent: Some(agent), .. }, .. }) => return Ok(agent.clone()),
-        Some(row) if row.head.is_some() => return Ok(thread.agent()),
-        Some(_) | None => {}
-    }
-    let listing = backend.store().listing(thread).await?;
-    if let Some(agent) = listing.and_then(|listing| listing.agent) {
-        return Ok(agent);
-    }
-    let own = thread.agent();
-    match backend.store().agent_admission(&own).await?.is_known {
-        true => Ok(own),
-        false => Ok(backend.default_agent_of(thread.tenant().as_ref())),
-    }
 }
 
 /// The input of a heartbeat of `batch` for a thread that is not busy. It is refused like a person's

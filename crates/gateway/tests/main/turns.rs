@@ -83,7 +83,7 @@ async fn a_thread_is_shown_with_what_its_owner_says() {
     let shown = http::get_json(gateway, "/v1/threads/t1").await.unwrap();
     assert_eq!((&shown["owner_status"], &shown["active_turn"]), (&json!("unavailable"), &json!(null)));
     assert_eq!((&shown["message_count"], &shown["last_position"]), (&json!(2), &json!("11")));
-    assert_eq!((&shown["agent_id"], &shown["busy_policy"]), (&json!("t1"), &json!("enqueue")));
+    assert_eq!((&shown["agent_id"], &shown["busy_policy"]), (&json!("default"), &json!("enqueue")));
     let owner = fixture.owner(1, vec![]).await;
     *owner.explanation.lock().unwrap() = under_way(Some(WaitReason::Gap), vec![turn("b"), turn("c")]);
     let shown = http::get_json(gateway, "/v1/threads/t1").await.unwrap();

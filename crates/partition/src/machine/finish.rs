@@ -192,8 +192,7 @@ impl Partition {
         let status = if is_stopped { TurnStatus::Stopped } else { TurnStatus::Completed };
         let answer = id.answer(turn.run);
         let ended = TurnEnded { message: Some(answer.clone()), batch, ..turn_ended(turn, status, None) };
-        let is_foreign = matches!(turn.source, TurnSource::Input(_)) && *turn.agent() != turn.thread.agent();
-        let answered_by = is_foreign.then(|| turn.agent().clone());
+        let answered_by = matches!(turn.source, TurnSource::Input(_)).then(|| turn.agent().clone());
         let (agent, ends_failed, on_refusal) = match &turn.source {
             TurnSource::Task(queued) => {
                 let queued = queued.clone();

@@ -1,6 +1,6 @@
 //! Agents: their settings and the state of their queues.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use model::{AgentId, AgentSetting, Bucket, CommandId, Position, TaskId, Tenant, Timestamp, WorkflowName};
 use serde_json::{Map, Value};
@@ -76,8 +76,6 @@ pub struct AgentAdmission {
     pub backoff_left_ms: Option<i64>,
     /// True if the agent's tenant has budgets: see [`Store::over_budget`].
     pub has_budgets: bool,
-    /// True if the agent has settings, a queue or tasks.
-    pub is_known: bool,
 }
 
 /// New settings, with their row of the audit log.
@@ -195,8 +193,21 @@ impl Store {
             settings: object(row, "settings")?,
             backoff_left_ms: left.filter(|left| *left > 0),
             has_budgets: row.try_get("has_budgets")?,
-            is_known: row.try_get::<Option<bool>, _>("is_known")?.unwrap_or(false),
         })
+    }
+
+    /// Those of these agents that have settings, a queue or tasks.
+    pub async fn known_agents(&self, agents: &[AgentId]) -> Result<HashSet<AgentId>, StoreError> {
+        let statement = sqlx::query(
+            "SELECT k.id FROM unnest($1::smallint[], $2::text[]) AS k (bucket, id)
+             WHERE EXISTS (SELECT FROM agent_settings AS s WHERE s.bucket = k.bucket AND s.agent_id = k.id OFFSET 0)
+                OR EXISTS (SELECT FROM agents AS a WHERE a.bucket = k.bucket AND a.agent_id = k.id OFFSET 0)
+                OR EXISTS (SELECT FROM tasks AS t WHERE t.bucket = k.bucket AND t.agent_id = k.id OFFSET 0)",
+        )
+        .bind(agents.iter().map(agent_bucket).collect::<Vec<_>>())
+        .bind(agents.iter().map(AgentId::to_string).collect::<Vec<_>>());
+        let rows = self.rows(statement).await?;
+        rows.iter().map(|row| parse_column(row, "id", AgentId::parse)).collect()
     }
 
     /// Lists at most `limit` agents with ids after `after`, ordered by bucket and id. Lists only

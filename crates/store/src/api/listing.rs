@@ -11,7 +11,7 @@ use crate::row::parse_column;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
     pub title: Option<ThreadTitle>,
-    /// The agent that answers, unless it is the thread's own.
+    /// The agent that answers; `None`: it is not decided yet.
     pub agent: Option<AgentId>,
     pub is_archived: bool,
     /// Starts at 0; each change by a client increments it.

@@ -80,7 +80,7 @@ pub struct ThreadPatch {
     pub title: Option<Option<String>>,
     pub archived: Option<bool>,
     pub metadata: Option<Metadata>,
-    /// `Some(None)`: the agent with the thread's id answers.
+    /// `Some(None)`: the agent is decided again, as for a new thread.
     pub agent: Option<Option<AgentId>>,
     /// The change is refused unless the thread has this version.
     pub version: Option<u32>,
@@ -163,24 +163,24 @@ impl Store {
             "INSERT INTO thread_list AS l (bucket, thread_id, tenant, active_at, title, title_by, agent_id, user_id)
              SELECT $1, $2, antiphon_tenant_of($2), clock_timestamp(), antiphon_title($3),
                     CASE WHEN antiphon_title($3) IS NOT NULL THEN 'input' END,
-                    CASE WHEN t.head_position IS NULL THEN coalesce(t.agent_id, $4) ELSE t.agent_id END,
+                    coalesce(t.agent_id, $4),
                     antiphon_listed_user(t.metadata)
              FROM (SELECT) AS one
              LEFT JOIN threads AS t ON t.bucket = $1 AND t.thread_id = $2
              WHERE NOT EXISTS (SELECT FROM erased_threads WHERE bucket = $1 AND thread_id = $2 AND recreated_at IS NULL)
                -- A row of another gateway, or of the commit of a turn, is not locked for nothing.
                AND NOT EXISTS (SELECT FROM thread_list AS o
-                               WHERE o.bucket = $1 AND o.thread_id = $2 AND o.title IS NOT NULL
+                               WHERE o.bucket = $1 AND o.thread_id = $2 AND o.title IS NOT NULL AND o.agent_id IS NOT NULL
                                  AND o.active_at > clock_timestamp() - interval '1 minute')
              ON CONFLICT (bucket, thread_id) DO UPDATE
              SET active_at = greatest(l.active_at, excluded.active_at), title = coalesce(l.title, excluded.title),
-                 title_by = coalesce(l.title_by, excluded.title_by)",
+                 title_by = coalesce(l.title_by, excluded.title_by), agent_id = coalesce(l.agent_id, excluded.agent_id)",
         );
         let statement = statement
             .bind(thread_bucket(thread))
             .bind(thread.as_str().to_owned())
             .bind(beginning)
-            .bind((*agent != thread.agent()).then(|| agent.to_string()));
+            .bind(agent.to_string());
         self.rows(statement).await.map(drop)
     }
 
@@ -275,7 +275,7 @@ fn page_sql(filter: &ThreadFilter) -> String {
          SELECT s.thread_id AS listed_id, s.is_match, s.title, s.title_by, s.agent_id AS listed_agent, s.is_archived, s.version,
                 (extract(epoch FROM s.active_at) * 1000000)::bigint AS active_us,
                 t.thread_id, t.busy_policy, coalesce(t.metadata, '{{}}') AS metadata, t.message_count, t.hidden_count, t.last_number, t.head_position,
-                coalesce(t.agent_id, s.agent_id) AS agent_id, (extract(epoch FROM t.created_at) * 1000)::bigint AS created_ms,
+                t.agent_id, (extract(epoch FROM t.created_at) * 1000)::bigint AS created_ms,
                 p.role, left(p.content, $11) AS preview, (extract(epoch FROM p.created_at) * 1000)::bigint AS last_ms,
                 {FAILED} AS has_failed
          FROM page AS s

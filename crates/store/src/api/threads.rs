@@ -14,7 +14,7 @@ use crate::store::Store;
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewThread {
     pub thread: ThreadId,
-    /// The agent that answers; `None`: the agent with the thread's id.
+    /// The agent that answers; `None`: the first turn decides.
     pub agent: Option<AgentId>,
     /// Effect of a second input on a running turn; `None`: the second input waits.
     pub policy: Option<BusyPolicy>,
@@ -81,7 +81,8 @@ impl Store {
              , listed AS (
                  INSERT INTO thread_list (bucket, thread_id, tenant, active_at, agent_id, user_id)
                  SELECT $1, $2, antiphon_tenant_of($2), clock_timestamp(), $3, antiphon_listed_user($5) FROM made
-                 ON CONFLICT (bucket, thread_id) DO UPDATE SET agent_id = excluded.agent_id, user_id = excluded.user_id
+                 ON CONFLICT (bucket, thread_id) DO UPDATE
+                 SET agent_id = coalesce(excluded.agent_id, thread_list.agent_id), user_id = excluded.user_id
              )
              SELECT EXISTS (SELECT FROM mark WHERE erasing IS NOT NULL) AS is_going, EXISTS (SELECT FROM made) AS is_new",
         )

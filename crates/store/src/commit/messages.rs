@@ -50,8 +50,7 @@ row! {
         attempt: i64,
         created_ms: Option<i64>,
         started_ms: Option<i64>,
-        /// Only of the first message of a turn: the agent that answered, unless it is the thread's
-        /// own.
+        /// Only of the first message of a turn: see [`TurnWrite::answered_by`].
         agent_id: Option<&'a str>,
         /// The turn's row.
         turn: Option<i64>,

@@ -5,7 +5,7 @@
     -- all of these.
     INSERT INTO threads AS t (bucket, thread_id, agent_id, head_position, message_count, hidden_count, last_number)
     SELECT bucket, thread_id,
-           -- The agent of the first turn.
+           -- The agent of the first turn with a person.
            (array_agg(agent_id ORDER BY position) FILTER (WHERE agent_id IS NOT NULL))[1],
            max(position), count(*),
            -- Few metadata contain the word; only those are parsed.
@@ -16,7 +16,7 @@
     GROUP BY bucket, thread_id
     ON CONFLICT (bucket, thread_id) DO UPDATE
     SET head_position = greatest(t.head_position, excluded.head_position),
-        agent_id = CASE WHEN t.head_position IS NULL THEN coalesce(t.agent_id, excluded.agent_id) ELSE t.agent_id END,
+        agent_id = coalesce(t.agent_id, excluded.agent_id),
         message_count = t.message_count + excluded.message_count,
         hidden_count = t.hidden_count + excluded.hidden_count,
         last_number = t.last_number + excluded.last_number
@@ -24,13 +24,12 @@
 )
 , listed AS (
     -- Row of the list of threads: for a new thread, for one whose last activity was a minute
-    -- before, and for a new title. All other threads cost one look-up and no write.
+    -- before, and for a new title or agent. All other threads cost two look-ups and no write.
     INSERT INTO thread_list AS l (bucket, thread_id, tenant, active_at, title, title_by, agent_id, user_id)
     SELECT f.bucket, f.thread_id, antiphon_tenant_of(f.thread_id), f.active_at,
            coalesce(f.title, antiphon_title(f.question)),
            CASE WHEN f.title IS NOT NULL THEN 'workflow' WHEN antiphon_title(f.question) IS NOT NULL THEN 'input' END,
-           CASE WHEN t.head_position IS NULL THEN coalesce(t.agent_id, f.agent_id) ELSE t.agent_id END,
-           antiphon_listed_user(t.metadata)
+           coalesce(t.agent_id, f.agent_id), antiphon_listed_user(t.metadata)
     FROM (
         SELECT bucket, thread_id,
                (array_agg(agent_id ORDER BY position) FILTER (WHERE agent_id IS NOT NULL))[1] AS agent_id,
@@ -48,21 +47,23 @@
         GROUP BY bucket, thread_id
     ) AS f
     LEFT JOIN LATERAL (
-        SELECT k.active_at, k.title, k.title_by FROM thread_list AS k
+        SELECT k.active_at, k.title, k.title_by, k.agent_id FROM thread_list AS k
         WHERE k.bucket = f.bucket AND k.thread_id = f.thread_id
         OFFSET 0
     ) AS k ON true
     LEFT JOIN LATERAL (
-        SELECT t.agent_id, t.metadata, t.head_position FROM threads AS t
+        SELECT t.agent_id, t.metadata FROM threads AS t
         WHERE (k.active_at IS NULL OR f.agent_id IS NOT NULL) AND t.bucket = f.bucket AND t.thread_id = f.thread_id
         OFFSET 0
     ) AS t ON true
     WHERE k.active_at IS NULL OR k.active_at < f.active_at - interval '1 minute'
        OR (k.title IS NULL AND f.question IS NOT NULL)
        OR (f.title IS DISTINCT FROM k.title AND f.title IS NOT NULL AND k.title_by IS DISTINCT FROM 'client')
+       OR (f.agent_id IS NOT NULL AND k.agent_id IS DISTINCT FROM coalesce(t.agent_id, f.agent_id))
     ON CONFLICT (bucket, thread_id) DO UPDATE
     SET active_at = greatest(l.active_at, excluded.active_at),
-        agent_id = coalesce(l.agent_id, excluded.agent_id),
+        -- A message without a turn leaves the agent as it is.
+        agent_id = coalesce(excluded.agent_id, l.agent_id),
         title = CASE WHEN antiphon_title_rank(excluded.title_by) > antiphon_title_rank(l.title_by)
                           OR (excluded.title_by = 'workflow' AND l.title_by = 'workflow')
                      THEN excluded.title ELSE l.title END,

@@ -85,7 +85,7 @@ pub(crate) async fn list(
     let mut data: Vec<ModelView> = all.iter().flat_map(ModelView::of_agent).collect();
     let default = ctx.backend()?.default_agent_of(ctx.tenant());
     // The default agent answers without settings too, so the list is never empty.
-    if after.is_none() && !store.agent_admission(&default).await?.is_known {
+    if after.is_none() && store.known_agents(std::slice::from_ref(&default)).await?.is_empty() {
         data.insert(0, ModelView::new(default.name(), None));
     }
     Ok(json_no_store(Models { object: "list", data, has_more }))

@@ -11,7 +11,7 @@ use http_server::extract::body::EmptyBody;
 use http_server::extract::path::PathParam;
 use http_server::extract::query::QueryParams;
 use http_server::transport::extensions::ConnectionHandle;
-use model::{AgentId, ControlKind, MessageId, Metadata, QueryTarget, ThreadId, Timestamp, TurnId};
+use model::{ControlKind, MessageId, Metadata, QueryTarget, ThreadId, Timestamp, TurnId};
 use protocols::responses::{
     Follows, ResponseObject, ResponseOptions, ResponseRequest, Resume, error_body, message_of,
 };
@@ -33,7 +33,7 @@ use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
 use crate::commands::submit::Input;
 use crate::commands::validate::TurnParameters;
-use crate::commands::{control, models, owner_query};
+use crate::commands::{control, models, owner_query, thread_agent};
 use crate::openapi::error_codes::{PUBLISH, STREAM};
 use crate::openapi::events::Stream;
 use crate::openapi::operation::{Operation, Scope};
@@ -494,8 +494,7 @@ fn terms(
 /// The name by which clients know the agent of the thread.
 async fn model_of(backend: &Backend, thread: &ThreadId) -> Result<String, Problem> {
     let row = backend.store().thread(thread).await?;
-    let agent: Option<AgentId> = row.and_then(|row| row.named.agent);
-    Ok(agent.unwrap_or_else(|| thread.agent()).name().to_owned())
+    Ok(thread_agent::of_thread(backend, thread, row.as_ref()).await?.name().to_owned())
 }
 
 /// The response of a turn that has not ended. An owner that does not answer is waited for only

@@ -250,19 +250,21 @@ impl Store {
         Ok(rows.into_iter().map(|(_, row)| row).collect())
     }
 
-    /// For each of these turns, given by thread and agent, the budget that prevents it from
-    /// beginning.
+    /// For each of these turns, given by thread, agent and user, the budget that prevents it from
+    /// beginning. The user counts if the thread has none.
     pub async fn over_budget(
         &self,
-        turns: &[(&ThreadId, &AgentId)],
+        turns: &[(&ThreadId, &AgentId, Option<&str>)],
     ) -> Result<Vec<Option<OverBudget>>, StoreError> {
         let mut found: Vec<Option<OverBudget>> = vec![None; turns.len()];
         let rows = self
             .renewed(|| {
-                let buckets: Vec<_> = turns.iter().map(|(thread, _)| bucket(thread.as_str())).collect();
-                let threads: Vec<_> = turns.iter().map(|(thread, _)| thread.to_string()).collect();
-                let agents: Vec<_> = turns.iter().map(|(_, agent)| agent.to_string()).collect();
-                self.summed(include_str!("budgets/of_turns.sql")).bind(buckets).bind(threads).bind(agents)
+                let buckets: Vec<_> = turns.iter().map(|(thread, ..)| bucket(thread.as_str())).collect();
+                let threads: Vec<_> = turns.iter().map(|(thread, ..)| thread.to_string()).collect();
+                let agents: Vec<_> = turns.iter().map(|(_, agent, _)| agent.to_string()).collect();
+                let users: Vec<_> = turns.iter().map(|(.., user)| user.map(str::to_owned)).collect();
+                let statement = self.summed(include_str!("budgets/of_turns.sql")).bind(buckets);
+                statement.bind(threads).bind(agents).bind(users)
             })
             .await?;
         for (place, row) in rows {

@@ -54,6 +54,8 @@ pub enum CleanupKind {
     UsageDays,
     /// Unchanged reasoning sessions, with their part of the audit log.
     ReasoningSessions,
+    /// Temporary threads with their messages. Their model calls are kept.
+    TemporaryThreads,
 }
 
 /// The limit beyond which records are deleted. For a limit in bytes, the oldest records are deleted
@@ -103,7 +105,7 @@ impl CleanupTable {
 
 impl CleanupKind {
     /// Every kind, in the order of their names in the manual.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::CompletedTasks,
         Self::FailedTasks,
         Self::FailedTurns,
@@ -122,6 +124,7 @@ impl CleanupKind {
         Self::ModelCalls,
         Self::UsageDays,
         Self::ReasoningSessions,
+        Self::TemporaryThreads,
     ];
 
     /// True if the kind can also have a limit in bytes.
@@ -150,6 +153,7 @@ impl CleanupKind {
             Self::ModelCalls => "model_calls",
             Self::UsageDays => "usage_days",
             Self::ReasoningSessions => "reasoning_sessions",
+            Self::TemporaryThreads => "temporary_threads",
         }
     }
 
@@ -158,6 +162,8 @@ impl CleanupKind {
         match self {
             // A session is deleted with all its messages.
             Self::ReasoningSessions => 1,
+            // So is a thread, which may have a long history.
+            Self::TemporaryThreads => 50,
             kind if kind.is_sized() => 20_000,
             _ => 5_000,
         }
@@ -244,6 +250,9 @@ impl CleanupKind {
             Self::ModelCalls => return CleanupStatement::Own(include_str!("api/usage/roll_up.sql")),
             Self::ReasoningSessions => {
                 return CleanupStatement::Own(include_str!("reasoning_sessions/purge.sql"));
+            }
+            Self::TemporaryThreads => {
+                return CleanupStatement::Own(include_str!("cleanup/temporary_threads.sql"));
             }
         };
         CleanupStatement::Table(table)

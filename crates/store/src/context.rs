@@ -57,6 +57,8 @@ pub struct StartContext {
     /// True if the thread was erased, or the thread whose text the input carries. The turn must not
     /// begin.
     pub is_erased: bool,
+    /// True if the thread is temporary: nothing follows its turns.
+    pub is_temporary: bool,
     /// The workflow that takes the turn; `None` when the agent has no settings.
     pub workflow: Option<String>,
     /// Empty when the agent has no settings.
@@ -127,6 +129,7 @@ impl Store {
             }
             if let Some(context) = numbered(&mut contexts, &row)? {
                 context.is_erased = row.try_get("is_erased")?;
+                context.is_temporary = row.try_get::<Option<_>, _>("is_temporary")?.unwrap_or_default();
                 context.workflow = row.try_get("workflow")?;
                 context.settings =
                     row.try_get::<Option<Value>, _>("settings")?.map_or(Ok(Map::new()), object)?;
@@ -154,7 +157,7 @@ impl Store {
         if places.is_empty() {
             return Ok(());
         }
-        let turns: Vec<_> = places.iter().map(|at| (&wanted[*at].thread, &wanted[*at].agent)).collect();
+        let turns: Vec<_> = places.iter().map(|at| (&wanted[*at].thread, &wanted[*at].agent, None)).collect();
         for (at, over) in places.iter().zip(self.over_budget(&turns).await?) {
             contexts[*at].over_budget_ms = over.map(|over| over.for_ms);
         }

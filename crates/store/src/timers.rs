@@ -110,7 +110,7 @@ impl Store {
         }
         let turns: Vec<(ThreadId, AgentId)> =
             asked.iter().filter_map(|timer| Some((timer.thread.clone()?, timer.agent.agent()))).collect();
-        let pairs: Vec<_> = turns.iter().map(|(thread, agent)| (thread, agent)).collect();
+        let pairs: Vec<_> = turns.iter().map(|(thread, agent)| (thread, agent, None)).collect();
         let over = self.over_budget(&pairs).await?;
         let with_thread = asked.iter_mut().filter(|timer| timer.thread.is_some());
         for (timer, over) in with_thread.zip(over) {

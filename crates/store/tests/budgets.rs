@@ -59,7 +59,7 @@ async fn spent(store: &Store, of: &str) -> u64 {
 /// The names of the budgets that keep turns of these threads and agents from beginning.
 async fn over(store: &Store, turns: &[(&str, &str)]) -> Vec<Option<String>> {
     let turns: Vec<_> = turns.iter().map(|(of, by)| (thread(of), agent(by))).collect();
-    let turns: Vec<_> = turns.iter().map(|(of, by)| (of, by)).collect();
+    let turns: Vec<_> = turns.iter().map(|(of, by)| (of, by, None)).collect();
     let found = store.over_budget(&turns).await.unwrap();
     found.into_iter().map(|over| over.map(|over| over.row.name.to_string())).collect()
 }
@@ -388,6 +388,7 @@ async fn handled_rows(database: &Database, tenant: &str, threads: usize) -> f64 
         list(bucket.to_string()),
         list(format!("'{tenant}~t'")),
         list(format!("'{tenant}~ann'")),
+        list("NULL".to_owned()),
     ];
     let sql = (1..)
         .zip(values)

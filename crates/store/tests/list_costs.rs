@@ -32,7 +32,7 @@ const LISTS: [List; 8] = [
                SELECT '-', 'b' || n, 'tenant', 'tokens', 1e15, 'day', now() - interval '1 hour', now() + interval '1 hour', now()
                FROM generate_series(1, ROWS) AS n; VACUUM (ANALYZE) budgets",
         sql: "budgets",
-        values: "'{}', '{}', '{}', '{}', '{}', '{5}', '{t}', '{a}'",
+        values: "'{}', '{}', '{}', '{}', '{}', '{5}', '{t}', '{a}', '{NULL}'",
         pages: 40,
     },
     List {

@@ -41,6 +41,7 @@ mod schedules;
 mod spilled_messages;
 mod statement_counts;
 mod takeover;
+mod temporary_threads;
 mod thread_list;
 mod timers;
 mod turn_limits;

@@ -199,7 +199,7 @@ const METRICS: &[MetricDescription] = &[
         "Operational records deleted by cleanup, by `kept`: `completed_tasks`, `failed_tasks`, `failed_turns`, \
          `dead_letters`, `audit`, `erased_threads`, `erased_tenants`, `erasures`, `task_ids`, `idempotency_keys`, \
          `failed_messages`, `expired_messages`, `responses`, `timers`, `facts`, `model_calls`, `usage_days`, \
-         `reasoning_sessions`; and `bound`: `age`, `bytes`",
+         `reasoning_sessions`, `temporary_threads`; and `bound`: `age`, `bytes`",
     )
     .by(&["kept", "bound"]),
     MetricDescription::counter(

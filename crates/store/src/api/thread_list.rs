@@ -150,8 +150,8 @@ impl Store {
     }
 
     /// Notes that a client has written into a thread, so that lists show it before its turn has
-    /// ended. `input` makes the title of a new thread, and `agent` answers in it. An erased thread
-    /// is not listed again.
+    /// ended. `input` makes the title of a new thread, and `agent` answers in it. Temporary
+    /// threads are not listed, nor erased ones again.
     pub async fn note_activity(
         &self,
         thread: &ThreadId,
@@ -167,7 +167,8 @@ impl Store {
                     antiphon_listed_user(t.metadata)
              FROM (SELECT) AS one
              LEFT JOIN threads AS t ON t.bucket = $1 AND t.thread_id = $2
-             WHERE NOT EXISTS (SELECT FROM erased_threads WHERE bucket = $1 AND thread_id = $2 AND recreated_at IS NULL)
+             WHERE t.is_temporary IS NOT TRUE
+               AND NOT EXISTS (SELECT FROM erased_threads WHERE bucket = $1 AND thread_id = $2 AND recreated_at IS NULL)
                -- A row of another gateway, or of the commit of a turn, is not locked for nothing.
                AND NOT EXISTS (SELECT FROM thread_list AS o
                                WHERE o.bucket = $1 AND o.thread_id = $2 AND o.title IS NOT NULL AND o.agent_id IS NOT NULL

@@ -100,6 +100,38 @@ impl Store {
         })
     }
 
+    /// Creates a temporary thread: no list has it, nothing follows its turns, and it is deleted
+    /// some time after its last message. An existing thread does not change.
+    pub async fn create_temporary(&self, thread: &ThreadId, agent: &AgentId) -> Result<(), StoreError> {
+        let statement = sqlx::query(
+            "INSERT INTO threads (bucket, thread_id, agent_id, is_temporary) VALUES ($1, $2, $3, true) ON CONFLICT DO NOTHING",
+        )
+        .bind(thread_bucket(thread))
+        .bind(thread.as_str())
+        .bind(agent.as_str());
+        self.rows(statement).await.map(drop)
+    }
+
+    /// Names the user of a thread, and creates the thread if it does not exist. A thread with a
+    /// user keeps it, and an erased thread stays erased.
+    pub async fn name_user(&self, thread: &ThreadId, user: &str) -> Result<(), StoreError> {
+        let statement = sqlx::query(
+            "WITH named AS (
+                 INSERT INTO threads AS t (bucket, thread_id, metadata)
+                 SELECT $1, $2, jsonb_build_object('user_id', $3::text)
+                 WHERE NOT EXISTS (SELECT FROM erased_threads WHERE bucket = $1 AND thread_id = $2 AND recreated_at IS NULL)
+                 ON CONFLICT (bucket, thread_id) DO UPDATE SET metadata = t.metadata || excluded.metadata
+                 WHERE t.metadata ->> 'user_id' IS NULL
+                 RETURNING antiphon_listed_user(t.metadata) AS user_id
+             )
+             UPDATE thread_list AS l SET user_id = n.user_id FROM named AS n WHERE l.bucket = $1 AND l.thread_id = $2",
+        )
+        .bind(thread_bucket(thread))
+        .bind(thread.as_str())
+        .bind(user.to_owned());
+        self.rows(statement).await.map(drop)
+    }
+
     pub async fn thread(&self, thread: &ThreadId) -> Result<Option<ThreadRow>, StoreError> {
         let statement = sqlx::query(
             "SELECT t.thread_id, t.agent_id, t.busy_policy, t.metadata, t.message_count, t.hidden_count, t.last_number,

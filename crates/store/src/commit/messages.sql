@@ -52,14 +52,15 @@
         OFFSET 0
     ) AS k ON true
     LEFT JOIN LATERAL (
-        SELECT t.agent_id, t.metadata FROM threads AS t
+        SELECT t.agent_id, t.metadata, t.is_temporary FROM threads AS t
         WHERE (k.active_at IS NULL OR f.agent_id IS NOT NULL) AND t.bucket = f.bucket AND t.thread_id = f.thread_id
         OFFSET 0
     ) AS t ON true
-    WHERE k.active_at IS NULL OR k.active_at < f.active_at - interval '1 minute'
-       OR (k.title IS NULL AND f.question IS NOT NULL)
-       OR (f.title IS DISTINCT FROM k.title AND f.title IS NOT NULL AND k.title_by IS DISTINCT FROM 'client')
-       OR (f.agent_id IS NOT NULL AND k.agent_id IS DISTINCT FROM coalesce(t.agent_id, f.agent_id))
+    WHERE t.is_temporary IS NOT TRUE
+      AND (k.active_at IS NULL OR k.active_at < f.active_at - interval '1 minute'
+           OR (k.title IS NULL AND f.question IS NOT NULL)
+           OR (f.title IS DISTINCT FROM k.title AND f.title IS NOT NULL AND k.title_by IS DISTINCT FROM 'client')
+           OR (f.agent_id IS NOT NULL AND k.agent_id IS DISTINCT FROM coalesce(t.agent_id, f.agent_id)))
     ON CONFLICT (bucket, thread_id) DO UPDATE
     SET active_at = greatest(l.active_at, excluded.active_at),
         -- A message without a turn leaves the agent as it is.

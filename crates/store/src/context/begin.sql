@@ -4,9 +4,9 @@
 --
 -- Returns a row for each turn. It has the agent's settings, its backoff and pause where they apply,
 -- and whether its tenant has budgets. It also has whether one of the two threads was erased, the
--- version of the thread, and its effective compaction. The provenance of the compaction is left
--- out, because it names every compacted batch, and no turn needs it.
-SELECT k.place, s.workflow, s.settings, a.paused, a.wait_ms, c.*, p.*, t.head_position, t.revision, t.message_count,
+-- version of the thread, whether it is temporary, and its effective compaction. The provenance of
+-- the compaction is left out, because it names every compacted batch, and no turn needs it.
+SELECT k.place, s.workflow, s.settings, a.paused, a.wait_ms, c.*, p.*, t.is_temporary, t.head_position, t.revision, t.message_count,
        (extract(epoch FROM t.created_at) * 1000000)::bigint AS created_us,
        EXISTS (SELECT FROM budgets AS b WHERE b.tenant = antiphon_tenant_of(k.thread_id) OFFSET 0) AS has_budgets,
        EXISTS (SELECT FROM erased_threads AS e
@@ -52,7 +52,7 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS p ON true
 LEFT JOIN LATERAL (
-    SELECT t.created_at, t.head_position, t.revision, t.message_count FROM threads AS t
+    SELECT t.is_temporary, t.created_at, t.head_position, t.revision, t.message_count FROM threads AS t
     WHERE t.bucket = k.thread_bucket AND t.thread_id = k.thread_id
     OFFSET 0
 ) AS t ON true

@@ -2,7 +2,7 @@
 -- listed; 0 when none is left.
 WITH part AS MATERIALIZED (
     SELECT t.bucket, t.thread_id FROM threads AS t
-    WHERE strpos(t.thread_id, '+') = 0
+    WHERE strpos(t.thread_id, '+') = 0 AND NOT t.is_temporary
       AND NOT EXISTS (SELECT FROM thread_list AS l WHERE l.bucket = t.bucket AND l.thread_id = t.thread_id)
       AND NOT EXISTS (SELECT FROM erased_threads AS e
                       WHERE e.bucket = t.bucket AND e.thread_id = t.thread_id AND e.recreated_at IS NULL)

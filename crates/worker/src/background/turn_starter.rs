@@ -406,6 +406,9 @@ async fn requested(
     compacting: &Compactor,
 ) -> BeginOutcome {
     let config = &context.config;
+    if found.is_temporary {
+        turn_request::remove_later_work(&mut found.settings);
+    }
     let rules = turn_request::rules(&found.settings, &config.rules);
     let workflow = turn_request::workflow(found, &config.default_workflow);
     let limits = match &workflow {

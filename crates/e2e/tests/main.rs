@@ -38,6 +38,7 @@ mod feedback;
 mod fixture;
 mod follow_ups;
 mod following;
+mod front_ends;
 mod full_streams;
 mod fuzz;
 mod generated_clients;

@@ -7,6 +7,7 @@ pub(crate) mod answer_stream;
 pub(crate) mod audit;
 pub(crate) mod batches;
 pub(crate) mod budgets;
+pub(crate) mod client_headers;
 pub(crate) mod context;
 pub(crate) mod dead_letters;
 pub(crate) mod delayed_tasks;

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::activity_notes::ActivityNotes;
 use self::transfer_places::TransferPlaces;
-use crate::config::{GatewayLimits, ReplicaConfig};
+use crate::config::{GatewayLimits, ReplicaConfig, RequestDefaults};
 use crate::metrics::{self, QueryOutcome, ReadFrom};
 use crate::stale_cache::{AliasCache, SettingsCache};
 
@@ -31,7 +31,7 @@ pub(crate) struct Backend {
     replica: Replica,
     embeddings: Option<Embeddings>,
     pub(crate) limits: GatewayLimits,
-    default_agent: AgentId,
+    pub(crate) requests: Arc<RequestDefaults>,
     /// Cancelled when the gateway begins to drain.
     pub(crate) drain: CancellationToken,
     /// Time that connections have to end in a drain.
@@ -61,7 +61,7 @@ pub(crate) struct BackendParts {
     pub(crate) clock: Clock,
     pub(crate) count: PartitionCount,
     pub(crate) limits: GatewayLimits,
-    pub(crate) default_agent: AgentId,
+    pub(crate) requests: Arc<RequestDefaults>,
     pub(crate) drain: CancellationToken,
     pub(crate) drain_time: Duration,
     /// Computes vectors for memory searches.
@@ -70,18 +70,8 @@ pub(crate) struct BackendParts {
 
 impl Backend {
     pub(crate) fn new(parts: BackendParts) -> Self {
-        let BackendParts {
-            id,
-            bus,
-            store,
-            clock,
-            count,
-            limits,
-            default_agent,
-            drain,
-            drain_time,
-            embeddings,
-        } = parts;
+        let BackendParts { id, bus, store, clock, count, limits, requests, drain, drain_time, embeddings } =
+            parts;
         let (replica, settings_cache, alias_cache) = (Replica::default(), Arc::default(), Arc::default());
         let notes = Arc::default();
         let exports = Arc::new(TransferPlaces::new(MAX_EXPORTS.0, MAX_EXPORTS.1));
@@ -93,7 +83,7 @@ impl Backend {
             replica,
             embeddings,
             limits,
-            default_agent,
+            requests,
             drain,
             drain_time,
             count,
@@ -123,7 +113,7 @@ impl Backend {
 
     /// The default agent of a tenant.
     pub(crate) fn default_agent_of(&self, tenant: Option<&Tenant>) -> AgentId {
-        self.default_agent.in_tenant(tenant)
+        self.requests.agent.in_tenant(tenant)
     }
 
     pub(crate) fn store(&self) -> &Store {

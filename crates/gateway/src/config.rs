@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::HeaderName;
 use embeddings::Embeddings;
 use http_server::{AccessConfig, HttpConfig};
 use model::{AgentId, PriceTable};
@@ -16,9 +17,8 @@ pub struct GatewayConfig {
     pub http: HttpConfig,
     /// Limits of streams and feeds.
     pub limits: GatewayLimits,
-    /// The agent that answers in threads whose first message names none. It belongs to each tenant
-    /// by this name.
-    pub default_agent: AgentId,
+    /// What applies to requests that say nothing else.
+    pub requests: RequestDefaults,
     /// Prices of the models' tokens.
     pub prices: Option<Arc<PriceTable>>,
     /// Computes vectors for memory searches; `None`: memory is searched by words alone.
@@ -52,10 +52,33 @@ impl GatewayConfig {
         Self {
             http: HttpConfig::new(addr, access),
             limits: GatewayLimits::default(),
-            default_agent: AgentId::standard(),
+            requests: RequestDefaults::default(),
             prices: None,
             embeddings: None,
             replica: None,
+        }
+    }
+}
+
+/// What applies to requests that say nothing else in their bodies.
+#[derive(Debug, Clone)]
+pub struct RequestDefaults {
+    /// The agent that answers in threads whose first message names none. It belongs to each tenant
+    /// by this name.
+    pub agent: AgentId,
+    /// Headers with the id of a chat, which names the thread. The first one that is sent counts.
+    pub thread_headers: Vec<HeaderName>,
+    /// Headers with the id of a user, which names the user of a new thread. The first one counts.
+    pub user_headers: Vec<HeaderName>,
+}
+
+impl Default for RequestDefaults {
+    fn default() -> Self {
+        let headers = |names: [&'static str; 2]| names.map(HeaderName::from_static).into();
+        Self {
+            agent: AgentId::standard(),
+            thread_headers: headers(["x-antiphon-chat", "x-openwebui-chat-id"]),
+            user_headers: headers(["x-antiphon-user", "x-openwebui-user-id"]),
         }
     }
 }

@@ -31,7 +31,7 @@ use bus::Bus;
 use embeddings::Embeddings;
 use http_server::auth::erased_tenants::ErasedTenants;
 use http_server::{HttpServer, HttpServerError};
-use model::{AgentId, GatewayId, PriceTable};
+use model::{GatewayId, PriceTable};
 use runtime::{Clock, Health, spawn_named};
 use store::Store;
 use tokio_util::sync::CancellationToken;
@@ -42,7 +42,7 @@ use crate::streaming::registry::FeedRegistry;
 use crate::streaming::revocation::OpenStreams;
 
 pub use crate::api::views::KeyView;
-pub use crate::config::{GatewayConfig, GatewayLimits, ReplicaConfig};
+pub use crate::config::{GatewayConfig, GatewayLimits, ReplicaConfig, RequestDefaults};
 pub use crate::document::described as openapi_document;
 pub use crate::metrics::METRICS;
 
@@ -57,7 +57,7 @@ pub struct Gateway {
     drain_time: Duration,
     limits: GatewayLimits,
     prices: Option<Arc<PriceTable>>,
-    default_agent: AgentId,
+    requests: RequestDefaults,
     embeddings: Option<Embeddings>,
     replica: Option<ReplicaConfig>,
     id: GatewayId,
@@ -75,7 +75,7 @@ impl Gateway {
             server: HttpServer::bind(&config.http)?,
             drain_time: config.http.limits.drain,
             limits: config.limits,
-            default_agent: config.default_agent.clone(),
+            requests: config.requests.clone(),
             prices: config.prices.clone(),
             embeddings: config.embeddings.clone(),
             replica: config.replica.clone(),
@@ -125,7 +125,7 @@ impl Gateway {
                 clock,
                 count,
                 limits,
-                default_agent: self.default_agent,
+                requests: Arc::new(self.requests),
                 drain: stop,
                 drain_time,
                 embeddings: self.embeddings,

@@ -21,8 +21,6 @@ pub(crate) struct ThreadSettings {
     pub(crate) policy: BusyPolicy,
     /// A client's instructions are appended to the agent's.
     pub(crate) appends_instructions: bool,
-    /// Earlier messages in a request that names no thread are ignored.
-    pub(crate) ignores_history: bool,
 }
 
 /// Settings of threads. The key is the thread, and the agent that the input names.

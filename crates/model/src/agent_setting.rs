@@ -111,10 +111,12 @@ impl AgentSetting {
     /// Handling of messages while the agent backs off.
     pub const FOREGROUND_DURING_BACKOFF: Self =
         Self::one_of("foreground_during_backoff", &["pass", "refuse"]);
-    /// Handling of a client's instructions.
+    /// Handling of a client's instructions; by default they are appended.
     pub const CLIENT_INSTRUCTIONS: Self = Self::one_of("client_instructions", &["refuse", "append"]);
-    /// Handling of a history that a client sends along.
-    pub const CLIENT_HISTORY: Self = Self::one_of("client_history", &["refuse", "ignore", "import"]);
+    /// Handling of a history that a client sends with a request that names no thread; by default a
+    /// temporary thread takes it.
+    pub const CLIENT_HISTORY: Self =
+        Self::one_of("client_history", &["refuse", "ignore", "import", "temporary"]);
     /// Instructions of the agent.
     pub const SYSTEM: Self = Self::text("system", 64 << 10);
     /// Model that its workflow calls.

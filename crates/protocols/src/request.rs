@@ -16,13 +16,15 @@ mod field;
 
 pub(crate) use field::{
     CONTENT, FieldShape, KEPT, Known, LAST_MESSAGE, NOT_HERE, PARALLEL_TOOL_CALLS, PARTS, PENALTY,
-    PROBABILITY, PROMPT_CACHE_KEY, PROMPT_CACHE_RETENTION, ReadShape, SAFETY_IDENTIFIER, SETTINGS,
+    PROBABILITY, PROMPT_CACHE_KEY, PROMPT_CACHE_RETENTION, ReadShape, SAFETY_IDENTIFIER, SETTINGS, STORE,
     TEMPERATURE, TOOL_CHOICE, TOOLS, USER, Use, VERBOSITY, handed, handed_as, object_schema, only, read,
     refused, required, shared_schemas,
 };
 
 /// Longest name of a model, in bytes.
 pub const MAX_MODEL_BYTES: usize = 256;
+/// Longest name of a user, in bytes.
+pub const MAX_USER_BYTES: usize = 256;
 
 /// Why a body is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -148,9 +150,27 @@ pub struct Wanted {
     /// Instructions for the model in addition to the agent's own. The agent's settings decide
     /// whether they are accepted.
     pub instructions: Option<Instructions>,
-    /// The refusal of earlier messages in a request that names no thread. It does not apply if the
-    /// agent's settings ignore such messages.
-    pub history: Option<BadRequest>,
+    /// Earlier messages that came with the input.
+    pub history: Option<SentHistory>,
+}
+
+/// The earlier messages of a request. A thread that has messages has them already.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SentHistory {
+    /// The field with the messages.
+    pub param: &'static str,
+    /// The messages without instructions, in the form of chat completions, each with its index in
+    /// the field.
+    pub messages: Vec<(usize, Value)>,
+    /// How a client names a thread.
+    pub hint: &'static str,
+}
+
+impl SentHistory {
+    /// The refusal of earlier messages that belong to no thread.
+    pub fn refusal(&self) -> BadRequest {
+        BadRequest::NoThread { param: self.param.to_owned(), name: self.hint }
+    }
 }
 
 /// Instructions of a client.
@@ -308,6 +328,16 @@ impl<'a> Fields<'a> {
         BadRequest::Invalid { param: self.path(key), expected }
     }
 
+    /// The user in a field, as budgets and facts name users. An empty text names none.
+    pub(crate) fn user(&self, key: &str) -> Result<Option<String>, BadRequest> {
+        match self.text(key)? {
+            Some(name) if name.len() > MAX_USER_BYTES || name.contains('\0') => {
+                Err(self.invalid(key, "at most 256 bytes without a NUL character"))
+            }
+            name => Ok(name.filter(|name| !name.is_empty()).map(str::to_owned)),
+        }
+    }
+
     /// The parameters for the workflow, as the turn carries them.
     pub(crate) fn parameters(&self, parameters: Map<String, Value>) -> Result<Metadata, BadRequest> {
         let invalid = |source| BadRequest::InvalidMetadata { param: self.path("parameters"), source };
@@ -384,7 +414,7 @@ pub(crate) fn last_message<'a>(
     }
 }
 
-/// Adds the texts of the system and developer messages among these, and returns whether there are
+/// Adds the texts of the system and developer messages among these, and returns the indexes of the
 /// others.
 pub(crate) fn instructions(
     path: &str,
@@ -392,17 +422,32 @@ pub(crate) fn instructions(
     key: &str,
     rules: &ContentRules,
     all: &mut Option<Instructions>,
-) -> Result<bool, BadRequest> {
-    let mut has_others = false;
+) -> Result<Vec<usize>, BadRequest> {
+    let mut others = Vec::new();
     for (index, message) in messages.iter().enumerate() {
         let message = Fields::inside(format!("{path}[{index}]"), message)?;
         if matches!(message.text("role")?, Some("system" | "developer")) {
             Instructions::add(all, message.path(key), &text_of(&message, key, rules)?);
         } else {
-            has_others = true;
+            others.push(index);
         }
     }
-    Ok(has_others)
+    Ok(others)
+}
+
+/// The end user of a request in OpenAI's protocols.
+pub(crate) fn user(fields: &Fields<'_>) -> Result<Option<String>, BadRequest> {
+    let safety_identifier = fields.user("safety_identifier")?;
+    Ok(fields.user("user")?.or(safety_identifier))
+}
+
+/// Whether a request in OpenAI's protocols asks for a thread that is not kept.
+pub(crate) fn is_temporary(fields: &Fields<'_>, names_thread: bool) -> Result<bool, BadRequest> {
+    let is_temporary = fields.get("store").is_some() && !fields.flag("store")?;
+    if is_temporary && names_thread {
+        return Err(fields.unsupported("store", KEPT));
+    }
+    Ok(is_temporary)
 }
 
 #[cfg(test)]

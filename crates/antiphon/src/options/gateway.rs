@@ -4,15 +4,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use gateway::{GatewayConfig, GatewayLimits, ReplicaConfig};
+use gateway::{GatewayConfig, GatewayLimits, ReplicaConfig, RequestDefaults};
 use http_server::{HttpConfig, HttpLimits, TrustedProxies};
 use model::AgentId;
+use reqwest::header::HeaderName;
 use store::StoreConfig;
 
 use super::auth::AuthOptions;
 use super::prices::Prices;
 use super::process::DATABASE_HEADING;
-use super::values::{agent_name, delay, up_to_a_day};
+use super::values::{agent_name, delay, header_name, up_to_a_day};
 use crate::exit::ExitError;
 
 const HTTP_HEADING: &str = "HTTP";
@@ -28,6 +29,14 @@ pub(crate) struct GatewaySettings {
     /// name of an agent belongs to that agent.
     #[arg(long, env = "ANTIPHON_DEFAULT_AGENT", default_value = "default", value_parser = agent_name)]
     pub(crate) default_agent: AgentId,
+    /// Headers, separated by commas, in which chat front ends send the id of a chat. It names the
+    /// thread of a request to OpenAI's protocols that names none.
+    #[arg(long, env = "ANTIPHON_THREAD_HEADERS", default_value = "X-Antiphon-Chat,X-OpenWebUI-Chat-Id", value_delimiter = ',', value_parser = header_name)]
+    pub(crate) thread_headers: Vec<Option<HeaderName>>,
+    /// Headers, separated by commas, in which front ends send the id of a user. It names the user
+    /// of a thread that has none.
+    #[arg(long, env = "ANTIPHON_USER_HEADERS", default_value = "X-Antiphon-User,X-OpenWebUI-User-Id", value_delimiter = ',', value_parser = header_name)]
+    pub(crate) user_headers: Vec<Option<HeaderName>>,
     #[command(flatten)]
     pub(crate) access: Box<AuthOptions>,
     #[command(flatten)]
@@ -116,8 +125,13 @@ impl GatewaySettings {
         let replica = replica.map(|replica| replica.seen_by(&http.access));
         let lag_bytes = self.http.subscriber_buffer_bytes as usize;
         let limits = GatewayLimits { lag_bytes, ..GatewayLimits::default() };
-        let default_agent = self.default_agent.clone();
-        Ok(GatewayConfig { http, limits, default_agent, prices, embeddings: None, replica })
+        let named = |headers: &[Option<HeaderName>]| headers.iter().flatten().cloned().collect();
+        let requests = RequestDefaults {
+            agent: self.default_agent.clone(),
+            thread_headers: named(&self.thread_headers),
+            user_headers: named(&self.user_headers),
+        };
+        Ok(GatewayConfig { http, limits, requests, prices, embeddings: None, replica })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use model::{AgentId, PartitionCount, WorkflowName};
+use reqwest::header::HeaderName;
 
 pub(super) fn partitions(text: &str) -> Result<PartitionCount, String> {
     let count = text.trim().parse::<u64>().map_err(|error| error.to_string())?;
@@ -12,6 +13,14 @@ pub(super) fn partitions(text: &str) -> Result<PartitionCount, String> {
 /// The name of an agent, without a tenant.
 pub(super) fn agent_name(text: &str) -> Result<AgentId, String> {
     AgentId::of_tenant(None, text.trim()).map_err(|error| error.to_string())
+}
+
+/// The name of an HTTP header; an empty text names none.
+pub(super) fn header_name(text: &str) -> Result<Option<HeaderName>, String> {
+    let name = text.trim();
+    let parse =
+        || HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no name of a header"));
+    (!name.is_empty()).then(parse).transpose()
 }
 
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {

@@ -161,7 +161,7 @@ mod tests {
             (json!({"memory": 1}), "true or false"),
             (json!({"foreground_during_backoff": "wait"}), "one of pass, refuse"),
             (json!({"client_instructions": true}), "one of refuse, append"),
-            (json!({"client_history": "keep"}), "one of refuse, ignore, import"),
+            (json!({"client_history": "keep"}), "one of refuse, ignore, import, temporary"),
             (json!({"system": null}), "a text of at most 65536 bytes"),
             (json!({"model": "x".repeat(257)}), "a text of at most 256 bytes"),
             (json!({"other": "a\0"}), "settings holds a NUL character"),

@@ -18,6 +18,7 @@ use utoipa::ToSchema;
 
 use crate::api::answer_stream;
 use crate::api::answer_stream::ClientConnection;
+use crate::api::client_headers;
 use crate::api::respond::json_no_store;
 use crate::api::threads;
 use crate::app::request_context::RequestContext;
@@ -99,6 +100,9 @@ pub(crate) struct MessageBody {
     /// What happens while another turn is in progress; by default the thread's policy.
     #[schema(value_type = Option<schemas::BusyPolicySchema>)]
     busy_policy: Option<String>,
+    /// Names the user of a thread that has none: budgets, facts and erasure of the user include it.
+    #[schema(min_length = 1, max_length = 256)]
+    user_id: Option<String>,
 }
 
 /// An accepted turn, and what a client needs to follow it.
@@ -136,7 +140,13 @@ pub(crate) async fn send_message(
 ) -> Result<Response, Problem> {
     let thread = ctx.thread(&thread)?;
     validate::content(&body.content)?;
+    let user = body.user_id.map(|user| validate::user("user_id", &user)).transpose()?;
     let input = Input {
+        user: match user {
+            Some(user) => Some(user),
+            None => client_headers::user(&ctx, &headers)?,
+        },
+        is_temporary: false,
         agent: body.agent_id.map(|id| ctx.agent_in("agent_id", &id)).transpose()?,
         policy: threads::policy(body.busy_policy.as_deref())?,
         metadata: validate::metadata(body.metadata)?,

@@ -5,8 +5,8 @@
 //! history.
 
 pub(crate) mod agui;
+pub(crate) mod client_history;
 pub(crate) mod completions;
-pub(crate) mod imported;
 pub(crate) mod last;
 pub(crate) mod models;
 pub(crate) mod responses;

@@ -33,6 +33,10 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Input {
     pub(crate) thread: ThreadId,
     pub(crate) agent: Option<AgentId>,
+    /// The user of the thread, if it has none yet.
+    pub(crate) user: Option<String>,
+    /// Whether a new thread is temporary.
+    pub(crate) is_temporary: bool,
     pub(crate) policy: Option<BusyPolicy>,
     pub(crate) content: String,
     pub(crate) metadata: Metadata,
@@ -153,7 +157,7 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     // An input that was accepted before is not refused when it is sent again; it waits until the
     // budget's next period.
     if admission.has_budgets && !is_claimed {
-        refuse_over_budget(backend, &input.thread, &agent).await?;
+        refuse_over_budget(backend, &input.thread, &agent, input.user.as_deref()).await?;
     }
     if policy == BusyPolicy::Reject && is_under_way(backend, &input.thread, &turn).await? {
         return Ok(Submission::Duplicate(turn, None));
@@ -161,8 +165,37 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     if let Some(key) = &input.key {
         turn = same(store.claim_key(&input.thread, key, &digest, &turn).await?, &digest)?;
     }
+    if input.is_temporary {
+        store.create_temporary(&input.thread, &agent).await?;
+    }
+    // Before the turn begins: its facts and budgets are those of its user.
+    if let Some(user) = &input.user
+        && named.is_none_or(|named| named.metadata.get("user_id").is_none_or(Value::is_null))
+    {
+        store.name_user(&input.thread, user).await?;
+    }
     backend.settings_cache.set(settings_key(input), settings.clone(), backend.now());
     Ok(Submission::New(Box::new(opened(input, turn, policy, settings))))
+}
+
+/// True if nothing has been written into this thread, so that earlier messages can be imported. A
+/// thread that this gateway knows is in use, even while Postgres is unavailable.
+pub(crate) async fn is_unused(
+    backend: &Backend,
+    thread: &ThreadId,
+    agent: &AgentId,
+) -> Result<bool, Problem> {
+    let key = (thread.clone(), Some(agent.clone()));
+    if backend.settings_cache.get(&key, backend.now()).is_some() {
+        return Ok(false);
+    }
+    if backend.store().thread(thread).await?.is_some_and(|row| row.messages > 0) {
+        return Ok(false);
+    }
+    // A turn that has not ended is in no table.
+    let about = QueryTarget::Thread(thread.clone());
+    let explained = owner_query::explain_up_to_date(backend, thread, &about).await?;
+    Ok(explained.active.is_none() && explained.waiting.is_empty())
 }
 
 /// The input of a heartbeat of `batch` for a thread that is not busy. It is refused like a person's
@@ -178,12 +211,14 @@ pub(crate) async fn heartbeat(
     let admission = backend.store().agent_admission(&agent).await?;
     refuse_while_backing_off(&agent, &admission)?;
     if admission.has_budgets {
-        refuse_over_budget(backend, thread, &agent).await?;
+        refuse_over_budget(backend, thread, &agent, None).await?;
     }
     let settings = settings_of(&agent, None, &admission);
     let input = Input {
         thread: thread.clone(),
         agent: Some(agent),
+        user: None,
+        is_temporary: false,
         policy: None,
         content: HEARTBEAT.to_owned(),
         metadata: Metadata::EMPTY,
@@ -199,8 +234,7 @@ fn settings_of(agent: &AgentId, policy: Option<BusyPolicy>, admission: &AgentAdm
     ThreadSettings {
         agent: agent.clone(),
         policy: policy.unwrap_or_default(),
-        appends_instructions: AgentSetting::CLIENT_INSTRUCTIONS.string(&admission.settings) == Some("append"),
-        ignores_history: AgentSetting::CLIENT_HISTORY.string(&admission.settings) == Some("ignore"),
+        appends_instructions: AgentSetting::CLIENT_INSTRUCTIONS.string(&admission.settings) != Some("refuse"),
     }
 }
 
@@ -335,13 +369,10 @@ fn same(claim: KeyClaim, digest: &[u8]) -> Result<TurnId, Problem> {
 /// Refuses parameters that the agent's settings do not allow clients to set.
 fn refuse_unless_allowed(asked: &TurnParameters, settings: &ThreadSettings) -> Result<(), Problem> {
     if let Some(param) = asked.instructions.clone().filter(|_| !settings.appends_instructions) {
-        let why = "the agent's setting `system` holds its instructions; set `client_instructions` to `append` to accept those of clients";
+        let why = "the agent's setting `system` holds its instructions; set `client_instructions` to `append` with PUT /v1/agents/{agent} to accept those of clients";
         return Err(BadRequest::Unsupported { param, why: why.into() }.into());
     }
-    match &asked.history {
-        Some(refusal) if !settings.ignores_history => Err(refusal.clone().into()),
-        Some(_) | None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Refuses an input whose parent batch does not exist.
@@ -373,8 +404,13 @@ fn refuse_while_backing_off(agent: &AgentId, admission: &AgentAdmission) -> Resu
 }
 
 /// Refuses an input while a budget is spent; nothing of the input is stored.
-async fn refuse_over_budget(backend: &Backend, thread: &ThreadId, agent: &AgentId) -> Result<(), Problem> {
-    let over = backend.store().over_budget(&[(thread, agent)]).await?.into_iter().flatten().next();
+async fn refuse_over_budget(
+    backend: &Backend,
+    thread: &ThreadId,
+    agent: &AgentId,
+    user: Option<&str>,
+) -> Result<(), Problem> {
+    let over = backend.store().over_budget(&[(thread, agent, user)]).await?.into_iter().flatten().next();
     let Some(OverBudget { row, for_ms }) = over else { return Ok(()) };
     let unit = row.budget.unit;
     let budget = BudgetProblem {

@@ -3,7 +3,7 @@
 
 use http_server::error::{ErrorCode, Problem};
 use model::{InvalidMetadata, Metadata, TurnOptions};
-use protocols::request::{BadRequest, Instructions, Wanted};
+use protocols::request::{Instructions, MAX_USER_BYTES, Wanted};
 use serde_json::{Map, Value};
 
 /// Largest body with an input: escapes may make its text six times longer.
@@ -20,19 +20,16 @@ pub(crate) struct TurnParameters {
     pub(crate) values: Metadata,
     /// The field with the instructions; the agent's settings decide whether it is allowed.
     pub(crate) instructions: Option<String>,
-    /// The refusal of earlier messages that belong to no thread. It applies unless the agent's
-    /// settings accept such messages.
-    pub(crate) history: Option<BadRequest>,
 }
 
 impl TurnParameters {
     /// Checks what a request asks for, as the owner of its thread will.
     pub(crate) fn new(wanted: Wanted) -> Result<Self, Problem> {
-        let Wanted { parameters, instructions, history } = wanted;
+        let Wanted { parameters, instructions, .. } = wanted;
         let (param, text) = instructions.map(|Instructions { param, text }| (param, text)).unzip();
         let mut map = parameters.as_map().cloned().unwrap_or_default();
         map.extend(text.map(|text| (INSTRUCTIONS.to_owned(), Value::String(text))));
-        Ok(Self { values: checked(map)?, instructions: param, history })
+        Ok(Self { values: checked(map)?, instructions: param })
     }
 
     /// Checks `parameters` of a message of the native API.
@@ -46,7 +43,7 @@ impl TurnParameters {
                 return Err(Problem::new(ErrorCode::InvalidParameters, detail));
             }
         };
-        Ok(Self { values: checked(map)?, instructions: param, history: None })
+        Ok(Self { values: checked(map)?, instructions: param })
     }
 }
 
@@ -77,6 +74,17 @@ pub(crate) fn content(text: &str) -> Result<(), Problem> {
         }
         _ => Problem::new(ErrorCode::InvalidContent, invalid.to_string()),
     })
+}
+
+/// Checks the name of a user, which `field` contains.
+pub(crate) fn user(field: &str, name: &str) -> Result<String, Problem> {
+    match (1..=MAX_USER_BYTES).contains(&name.len()) && !name.contains('\0') {
+        true => Ok(name.to_owned()),
+        false => {
+            let detail = format!("{field} must have 1 to {MAX_USER_BYTES} bytes, and no NUL character");
+            Err(Problem::new(ErrorCode::InvalidId, detail))
+        }
+    }
 }
 
 /// Checks the metadata of an input, a task or a thread.

@@ -19,7 +19,7 @@ async fn new_fixture() -> (Fixture, CommandLog) {
 async fn configure(fixture: &Fixture, agent: &str, settings: Value) {
     let body = json!({"workflow": "default", "settings": settings});
     let reply = send(fixture.gateways[0], "PUT", &format!("/v1/agents/{agent}"), &body).await;
-    assert_eq!(reply.status, 201, "{reply:?}");
+    assert!(matches!(reply.status, 200 | 201), "{reply:?}");
 }
 
 /// A request of each protocol that does not wait for its answer; `more` is merged into the bodies.
@@ -117,6 +117,7 @@ fn instructing() -> [Value; 5] {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agents_settings_decide_about_instructions() {
     let (fixture, orders) = new_fixture().await;
+    configure(&fixture, "ann", json!({"client_instructions": "refuse"})).await;
     let fields = [
         "parameters.instructions",
         "messages[0].content",
@@ -154,6 +155,7 @@ async fn the_agents_settings_decide_about_a_history_without_a_thread() {
         ("/v1/chat/completions", json!({"model": "ann", "stream": true, "messages": said})),
         ("/v1/responses", json!({"model": "ann", "stream": true, "input": said})),
     ];
+    configure(&fixture, "ann", json!({"client_history": "refuse"})).await;
     for (path, body) in &bodies {
         let reply = post(fixture.gateways[0], path, body).await;
         assert_eq!((reply.status, &reply.json()["error"]["code"]), (400, &json!("no_thread")), "{reply:?}");
@@ -223,7 +225,7 @@ async fn the_agents_settings_decide_about_a_history_without_a_thread() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_earlier_message_is_no_way_around_the_settings() {
     let (fixture, _orders) = new_fixture().await;
-    configure(&fixture, "ann", json!({"client_history": "import"})).await;
+    configure(&fixture, "ann", json!({"client_history": "import", "client_instructions": "refuse"})).await;
     let obey = "obey";
     let instructions = "instructions are accepted in messages of the role `system` or `developer`";
     for (message, why) in [

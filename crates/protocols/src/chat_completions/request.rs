@@ -4,10 +4,11 @@ use model::{Metadata, Tenant, ThreadId};
 use serde_json::{Map, Value};
 
 use crate::request::{
-    BadRequest, CONTENT, ContentRules, FieldShape, Fields, KEPT, Known, LAST_MESSAGE, NOT_HERE,
+    BadRequest, CONTENT, ContentRules, FieldShape, Fields, Known, LAST_MESSAGE, NOT_HERE,
     PARALLEL_TOOL_CALLS, PENALTY, PROBABILITY, PROMPT_CACHE_KEY, PROMPT_CACHE_RETENTION, ReadShape,
-    SAFETY_IDENTIFIER, SETTINGS, TEMPERATURE, TOOL_CHOICE, TOOLS, USER, VERBOSITY, Wanted, handed, input_of,
-    instructions, last_message, object, only, read, refused, required,
+    SAFETY_IDENTIFIER, SETTINGS, STORE, SentHistory, TEMPERATURE, TOOL_CHOICE, TOOLS, USER, VERBOSITY,
+    Wanted, handed, input_of, instructions, is_temporary, last_message, object, only, read, refused,
+    required, user,
 };
 
 /// The body of a `POST`. Source: <https://platform.openai.com/docs/api-reference/chat/create>.
@@ -24,6 +25,10 @@ pub struct CompletionRequest {
     /// Whether the stream ends with the usage.
     pub include_usage: bool,
     pub metadata: Metadata,
+    /// The end user.
+    pub user: Option<String>,
+    /// Whether the thread is deleted some time after its answer.
+    pub is_temporary: bool,
     /// Further settings of the request.
     pub wanted: Wanted,
 }
@@ -59,7 +64,7 @@ pub(crate) const FIELDS: &Known = &[
     handed("seed", FieldShape::Integer, "Seed of the sampling."),
     only("service_tier", &["\"auto\"", "\"default\""], SETTINGS),
     handed("stop", FieldShape::Texts, "Texts at which the answer ends."),
-    only("store", &["true"], KEPT),
+    STORE,
     read("stream", ReadShape::Flag, "Whether the answer is a stream of events."),
     read("stream_options", ReadShape::Fields(STREAM_OPTIONS), "Options of the stream."),
     handed("temperature", TEMPERATURE, "Sampling temperature."),
@@ -81,7 +86,7 @@ const STREAM_OPTIONS: &Known = &[
 impl CompletionRequest {
     /// Parses a body. `tenant` owns the threads and agents that the body names. `thread` is named
     /// outside of the body, by a header for example; `metadata.thread_id` may name one as well.
-    /// Without either the thread is new, and earlier messages are refused.
+    /// Without either the thread is new.
     ///
     /// # Errors
     /// The body is invalid or asks for something unsupported: tools of the client, images, several
@@ -103,24 +108,23 @@ impl CompletionRequest {
         };
         let thread = thread.or(named);
         let mut said = None;
-        let has_history = instructions("messages", earlier, "content", &RULES, &mut said)?;
+        let earlier_at = instructions("messages", earlier, "content", &RULES, &mut said)?;
         let options = fields.object("stream_options")?;
         options.as_ref().map_or(Ok(()), |options| options.take(STREAM_OPTIONS, &mut Map::new()))?;
-        let unplaced = || BadRequest::NoThread {
-            param: "messages".to_owned(),
-            name: "name it in `metadata.thread_id`, or send the new message alone",
-        };
+        let history = (!earlier_at.is_empty()).then(|| SentHistory {
+            param: "messages",
+            messages: earlier_at.into_iter().map(|at| (at, earlier[at].clone())).collect(),
+            hint: "name it in `metadata.thread_id`, or send the new message alone",
+        });
         Ok(Self {
             model,
             text: input_of(&message, "content", &RULES)?,
             stream: fields.flag("stream")?,
             include_usage: options.map_or(Ok(false), |options| options.flag("include_usage"))?,
             metadata,
-            wanted: Wanted {
-                parameters: fields.parameters(parameters)?,
-                instructions: said,
-                history: (thread.is_none() && has_history).then(unplaced),
-            },
+            wanted: Wanted { parameters: fields.parameters(parameters)?, instructions: said, history },
+            user: user(&fields)?,
+            is_temporary: is_temporary(&fields, thread.is_some())?,
             thread,
         })
     }

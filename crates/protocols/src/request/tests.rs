@@ -203,14 +203,23 @@ mod of_responses {
             {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "A"}]},
             {"role": "user", "content": "b"}
         ]);
-        for named in [json!({"conversation": "t"}), json!({"previous_response_id": "resp_m"})] {
-            let mut body = named;
-            body["input"] = input.clone();
+        let after = json!({"input": input, "previous_response_id": "resp_m"});
+        let request = parse(after).unwrap();
+        assert_eq!((&*request.text, request.wanted), ("b", Wanted::default()));
+        let call = json!({"id": "mcp_1", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+        let text = json!([{"type": "text", "text": "A"}]);
+        let messages = vec![
+            (0, json!({"role": "user", "content": "a"})),
+            (2, json!({"role": "assistant", "content": null, "tool_calls": [call]})),
+            (2, json!({"role": "tool", "tool_call_id": "mcp_1", "content": "1"})),
+            (3, json!({"role": "assistant", "content": text})),
+        ];
+        for body in [json!({"input": input, "conversation": "t"}), json!({ "input": input })] {
             let request = parse(body).unwrap();
-            assert_eq!((&*request.text, request.wanted), ("b", Wanted::default()));
+            let history = request.wanted.history.unwrap();
+            assert_eq!((&*request.text, &history.messages), ("b", &messages));
+            assert_eq!(refused::<()>(Err(history.refusal())), "no_thread input");
         }
-        let history = parse(json!({ "input": input })).unwrap().wanted.history;
-        assert_eq!(refused::<()>(Err(history.unwrap())), "no_thread input");
     }
 
     #[test]
@@ -229,7 +238,7 @@ mod of_responses {
         for place in places {
             for kind in ["msg", "rs", "mcp"] {
                 let request = parse(&format!("{kind}_{answer}-p1"), place.clone()).unwrap();
-                assert_eq!((&*request.text, request.wanted.history), ("b", None));
+                assert_eq!(&*request.text, "b");
             }
             let of_another = TurnId::foreground(&thread("u"), "x").unwrap().answer(0);
             let others = [format!("msg_{of_another}-p1"), format!("msg_{answer}"), format!("fc_{answer}-p1")];
@@ -237,8 +246,8 @@ mod of_responses {
                 assert_eq!(refused(parse(id, place.clone())), "unsupported_parameter input[1].id", "{id}");
             }
         }
-        let history = parse(&format!("msg_{answer}-p0"), json!({})).unwrap().wanted.history;
-        assert_eq!(refused::<()>(Err(history.unwrap())), "no_thread input");
+        let unplaced = parse(&format!("msg_{answer}-p0"), json!({}));
+        assert_eq!(refused(unplaced), "unsupported_parameter input[1].type");
     }
 
     #[test]
@@ -297,10 +306,12 @@ mod of_completions {
             {"role": "user", "content": "a"}, {"role": "assistant", "content": null, "tool_calls": []},
             {"role": "user", "content": "b"}
         ]);
-        let body = json!({"model": "talk", "messages": messages});
+        let body = json!({"model": "talk", "messages": &messages});
         let parse = |body: &[u8], named| chat_completions::CompletionRequest::parse(body, named, None);
-        let history = parse(&bytes(&body), None).unwrap().wanted.history;
-        assert_eq!(refused::<()>(Err(history.unwrap())), "no_thread messages");
+        let history = parse(&bytes(&body), None).unwrap().wanted.history.unwrap();
+        assert_eq!(refused::<()>(Err(history.refusal())), "no_thread messages");
+        let earlier = messages.as_array().unwrap().iter().cloned().enumerate().take(2);
+        assert_eq!(history.messages, earlier.collect::<Vec<_>>());
         let request = parse(&bytes(&body), Some(thread("t1"))).unwrap();
         assert_eq!((request.thread, &*request.text), (Some(thread("t1")), "b"));
         let named = with(&body, "metadata", json!({"thread_id": "t2"}));

@@ -4,10 +4,10 @@ use model::{Metadata, Tenant, ThreadId, TurnId};
 use serde_json::{Map, Value, json};
 
 use crate::request::{
-    BadRequest, ContentRules, FieldShape, Fields, Instructions, KEPT, Known, NOT_HERE, PARALLEL_TOOL_CALLS,
-    PROBABILITY, PROMPT_CACHE_KEY, PROMPT_CACHE_RETENTION, ReadShape, SAFETY_IDENTIFIER, SETTINGS,
-    TEMPERATURE, TOOL_CHOICE, TOOLS, USER, VERBOSITY, Wanted, handed, handed_as, input_of, instructions,
-    last_message, object, only, read, refused, required,
+    BadRequest, ContentRules, FieldShape, Fields, Instructions, Known, NOT_HERE, PARALLEL_TOOL_CALLS,
+    PROBABILITY, PROMPT_CACHE_KEY, PROMPT_CACHE_RETENTION, ReadShape, SAFETY_IDENTIFIER, SETTINGS, STORE,
+    SentHistory, TEMPERATURE, TOOL_CHOICE, TOOLS, USER, VERBOSITY, Wanted, handed, handed_as, input_of,
+    instructions, is_temporary, last_message, object, only, read, refused, required, user,
 };
 
 use super::options::{message_of, turn_of_item};
@@ -29,6 +29,10 @@ pub struct ResponseRequest {
     pub metadata: Metadata,
     /// Request fields that the response repeats.
     pub shown: Metadata,
+    /// The end user.
+    pub user: Option<String>,
+    /// Whether the thread is deleted some time after its answer.
+    pub is_temporary: bool,
     /// Further settings of the request.
     pub wanted: Wanted,
 }
@@ -91,7 +95,7 @@ pub(crate) const FIELDS: &Known = &[
     read("reasoning", ReadShape::Fields(REASONING), "Options of reasoning."),
     SAFETY_IDENTIFIER,
     only("service_tier", &["\"auto\"", "\"default\""], SETTINGS),
-    only("store", &["true"], KEPT),
+    STORE,
     read("stream", ReadShape::Flag, "Whether the answer is a stream of events."),
     read("stream_options", ReadShape::Fields(STREAM_OPTIONS), "Options of the stream."),
     handed("temperature", TEMPERATURE, "Sampling temperature."),
@@ -160,6 +164,7 @@ impl ResponseRequest {
             Instructions::add(&mut wanted.instructions, fields.path("instructions"), text);
         }
         let text = input(&fields, &follows, &mut wanted)?;
+        let names_thread = follows != Follows::Nothing;
         Ok(Self {
             model: fields.model("model")?,
             follows,
@@ -168,6 +173,8 @@ impl ResponseRequest {
             background: fields.flag("background")?,
             metadata: fields.metadata("metadata")?,
             shown: fields.parameters(shown(&fields))?,
+            user: user(&fields)?,
+            is_temporary: is_temporary(&fields, names_thread)?,
             wanted,
         })
     }
@@ -216,19 +223,53 @@ fn input(fields: &Fields<'_>, follows: &Follows, wanted: &mut Wanted) -> Result<
         }
     }
     let (message, earlier) = last_message(fields, "input")?;
-    let has_history = instructions("input", earlier, "content", &RULES, &mut wanted.instructions)?;
+    let earlier_at = instructions("input", earlier, "content", &RULES, &mut wanted.instructions)?;
     let is_of_user = |item: &Value| item["role"] == "user";
     if *follows != Follows::Nothing && earlier.last().is_some_and(is_of_user) {
         // Nothing has answered the earlier input, so it would be lost.
         return Err(fields.unsupported("input", "one new message at a time: a turn has one input"));
     }
-    if has_history && *follows == Follows::Nothing {
-        wanted.history = Some(BadRequest::NoThread {
-            param: "input".to_owned(),
-            name: "name it in `conversation` or `previous_response_id`, or send the new message alone",
+    // The thread of a response has the messages before it.
+    if !earlier_at.is_empty() && !matches!(follows, Follows::Response(_)) {
+        let messages = earlier_at
+            .into_iter()
+            .flat_map(|at| chat_messages(&earlier[at]).into_iter().map(move |message| (at, message)));
+        wanted.history = Some(SentHistory {
+            param: "input",
+            messages: messages.collect(),
+            hint: "name it in `conversation` or `previous_response_id`, or send the new message alone",
         });
     }
     input_of(&message, "content", &RULES)
+}
+
+/// An item of an input in the form of chat completions. A call of the agent has its result in the
+/// same item, and reasoning is shown to no model again.
+fn chat_messages(item: &Value) -> Vec<Value> {
+    match item["type"].as_str() {
+        Some("reasoning" | "item_reference") => Vec::new(),
+        Some("mcp_call") => {
+            let (id, function) =
+                (&item["id"], json!({ "name": item["name"], "arguments": item["arguments"] }));
+            let call = json!({ "id": id, "type": "function", "function": function });
+            let result = item["output"].as_str().or(item["error"].as_str()).unwrap_or_default();
+            vec![
+                json!({ "role": "assistant", "content": null, "tool_calls": [call] }),
+                json!({ "role": "tool", "tool_call_id": id, "content": result }),
+            ]
+        }
+        _ => vec![json!({ "role": item["role"], "content": chat_content(&item["content"]) })],
+    }
+}
+
+/// Texts of a person and of an answer are parts of the same type in chat completions.
+fn chat_content(content: &Value) -> Value {
+    let Some(parts) = content.as_array() else { return content.clone() };
+    let part = |part: &Value| match part["type"].as_str() {
+        Some("input_text" | "output_text") => json!({ "type": "text", "text": part["text"] }),
+        _ => part.clone(),
+    };
+    parts.iter().map(part).collect()
 }
 
 /// A reference must name an item of an answer in the thread, which is in the history already.
@@ -236,7 +277,10 @@ fn check_reference(item: &Fields<'_>, follows: &Follows) -> Result<(), BadReques
     let id = item.required("id", item.text("id")?)?;
     let turn = turn_of_item(id).ok_or_else(|| item.unsupported("id", "there is no such item here"))?;
     let bucket = match follows {
-        Follows::Nothing => None,
+        Follows::Nothing => {
+            let why = "name the thread of the item in `conversation` or `previous_response_id`";
+            return Err(item.unsupported("type", why));
+        }
         Follows::Thread(thread) => Some(thread.bucket()),
         Follows::Response(before) => {
             let answer = message_of(before).and_then(|message| TurnId::of_answer(&message));

@@ -23,6 +23,8 @@ pub struct UiMessageRequest {
     /// The client's id of the input: a repeated id means the same input.
     pub input_id: Option<String>,
     pub metadata: Metadata,
+    /// The end user.
+    pub user: Option<String>,
     /// Further settings of the request: system messages.
     pub wanted: Wanted,
     /// The client wants another answer to an earlier input, which is possible only if that one
@@ -52,6 +54,7 @@ pub(crate) const FIELDS: &Known = &[
         ReadShape::OneOf(&["submit-message", "regenerate-message"]),
         "Whether the message is new, or its failed turn is tried again.",
     ),
+    read("userId", ReadShape::Text, "Names the user of a new thread."),
 ];
 
 impl UiMessageRequest {
@@ -86,6 +89,7 @@ impl UiMessageRequest {
             text: input_of(&message, "parts", &RULES)?,
             input_id: message.text("id")?.map(str::to_owned),
             metadata: message.metadata("metadata")?,
+            user: fields.user("userId")?,
             wanted,
             regenerates,
         })

@@ -13,6 +13,7 @@ use protocols::{AgUi, RequestBody};
 use serde_json::Value;
 use store::{Range, StoredMessage};
 
+use crate::api::client_headers;
 use crate::api::history;
 use crate::api::history::PagePlace;
 use crate::api::pending_inputs::PendingInputs;
@@ -65,11 +66,13 @@ pub(crate) async fn post(
 }
 
 async fn say(posted: ProtocolRequest) -> Result<Response, Problem> {
-    let ProtocolRequest { ctx, connection, key, options, body, .. } = posted;
+    let ProtocolRequest { ctx, connection, key, options, headers, body } = posted;
     let request = AgUiRequest::parse(&body, ctx.tenant())?;
     let input = Input {
         thread: request.thread.clone(),
         agent: None,
+        user: client_headers::user(&ctx, &headers)?,
+        is_temporary: false,
         policy: None,
         content: request.text,
         metadata: with_client_id(Metadata::EMPTY, request.input_id.as_deref()),

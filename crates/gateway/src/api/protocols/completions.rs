@@ -10,9 +10,9 @@ use protocols::chat_completions::{ApiError, Completion, CompletionOptions, Compl
 use protocols::{ChatCompletions, RequestBody};
 use serde_json::{Value, json};
 
+use crate::api::client_headers;
 use crate::api::protocols::{
-    ProtocolRequest, Repeats, collect_answer, enter, failed, imported, json, new_thread, posted, resolve,
-    stream,
+    ProtocolRequest, Repeats, client_history, collect_answer, enter, failed, json, posted, resolve, stream,
 };
 use crate::app::request_context::RequestContext;
 use crate::commands::models;
@@ -59,15 +59,26 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, Problem> {
     let backend = ctx.backend()?;
     let agent = models::agent_of_model(backend, ctx.tenant(), &request.model).await?;
     let repeats = Repeats::of_key(key.as_deref());
-    let thread = request.thread.map_or_else(|| new_thread(&ctx, key.as_deref()), Ok)?;
-    let mut earlier = Vec::new();
-    if request.wanted.history.is_some() && imported::is_wanted(backend, &agent).await? {
-        earlier = imported::read(backend, &thread, &body)?;
-        request.wanted.history = None;
-    }
+    let chat = client_headers::chat(&ctx, &headers)?;
+    // Questions are streamed by the front ends that send such requests.
+    let is_auxiliary = request.thread.is_none()
+        && request.wanted.history.is_none()
+        && !request.stream
+        && client_headers::is_auxiliary(&request.text);
+    let wanted = client_history::PlaceRequest {
+        thread: request.thread.or_else(|| chat.thread.filter(|_| !is_auxiliary && !request.is_temporary)),
+        agent: &agent,
+        key: key.as_deref(),
+        is_temporary: request.is_temporary || is_auxiliary || chat.is_temporary,
+        history: request.wanted.history.take(),
+    };
+    let place = client_history::place(&ctx, wanted).await?;
+    let thread = place.thread.clone();
     let input = Input {
         thread: thread.clone(),
         agent: Some(agent),
+        user: request.user.or(chat.user),
+        is_temporary: place.is_temporary,
         policy: None,
         content: request.text,
         metadata: request.metadata,
@@ -78,7 +89,7 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, Problem> {
     let submission = resolve(&ctx, &input).await?;
     // A refused input leaves no thread.
     if let Submission::New(turn) = &submission {
-        imported::write(backend, &thread, &turn.agent, earlier, ctx.principal().name().to_owned()).await?;
+        place.write(&ctx, &turn.agent).await?;
     }
     let (message, answer) = enter(&ctx, connection, &thread, submission, repeats).await?;
     let terms = CompletionOptions {

@@ -22,16 +22,17 @@ use store::AskedResponse;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+use crate::api::client_headers;
 use crate::api::pending_inputs::PendingInputs;
 use crate::api::protocols::{
-    ProtocolRequest, Repeats, TurnAnswer, answered, collect_answer, enter, json, new_thread, posted, resolve,
-    resume_answer, stream,
+    ProtocolRequest, Repeats, TurnAnswer, answered, client_history, collect_answer, enter, json, posted,
+    resolve, resume_answer, stream,
 };
 use crate::api::respond::json_no_store;
 use crate::api::turns;
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
-use crate::commands::submit::Input;
+use crate::commands::submit::{Input, Submission};
 use crate::commands::validate::TurnParameters;
 use crate::commands::{control, models, owner_query, thread_agent};
 use crate::openapi::error_codes::{PUBLISH, STREAM};
@@ -120,18 +121,31 @@ pub(crate) async fn create(
 }
 
 async fn respond(posted: ProtocolRequest) -> Result<Response, Problem> {
-    let ProtocolRequest { ctx, connection, key, options, body, .. } = posted;
-    let request = ResponseRequest::parse(&body, ctx.tenant())?;
+    let ProtocolRequest { ctx, connection, key, options, headers, body } = posted;
+    let mut request = ResponseRequest::parse(&body, ctx.tenant())?;
     let backend = ctx.backend()?;
     let repeats = Repeats::of_key(key.as_deref());
-    let thread = place(&ctx, &request, key.as_deref()).await?;
+    let named = named_thread(&ctx, &request, key.as_deref()).await?;
+    let chat = client_headers::chat(&ctx, &headers)?;
     let agent = match &request.model {
         Some(model) => Some(models::agent_of_model(backend, ctx.tenant(), model).await?),
         None => None,
     };
+    let default = backend.default_agent_of(ctx.tenant());
+    let wanted = client_history::PlaceRequest {
+        thread: named.or_else(|| chat.thread.filter(|_| !request.is_temporary)),
+        agent: agent.as_ref().unwrap_or(&default),
+        key: key.as_deref(),
+        is_temporary: request.is_temporary || chat.is_temporary,
+        history: request.wanted.history.take(),
+    };
+    let place = client_history::place(&ctx, wanted).await?;
+    let thread = place.thread.clone();
     let input = Input {
         thread: thread.clone(),
         agent,
+        user: request.user.clone().or(chat.user),
+        is_temporary: place.is_temporary,
         policy: None,
         content: request.text.clone(),
         metadata: request.metadata.clone(),
@@ -140,6 +154,10 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, Problem> {
         options,
     };
     let submission = resolve(&ctx, &input).await?;
+    // A refused input leaves no thread.
+    if let Submission::New(turn) = &submission {
+        place.write(&ctx, &turn.agent).await?;
+    }
     let model = match request.model {
         Some(model) => model,
         None => model_of(backend, &thread).await?,
@@ -184,17 +202,17 @@ async fn object(
     }
 }
 
-/// The thread of the input.
-async fn place(
+/// The thread that the request names.
+async fn named_thread(
     ctx: &RequestContext,
     request: &ResponseRequest,
     key: Option<&str>,
-) -> Result<ThreadId, Problem> {
+) -> Result<Option<ThreadId>, Problem> {
     let backend = ctx.backend()?;
     let before = match &request.follows {
-        Follows::Thread(thread) => return Ok(thread.clone()),
+        Follows::Thread(thread) => return Ok(Some(thread.clone())),
         Follows::Response(before) => before,
-        Follows::Nothing => return new_thread(ctx, key),
+        Follows::Nothing => return Ok(None),
     };
     let (turn, message) = named(before)?;
     let thread = thread_of(ctx, &turn, &message).await?;
@@ -203,14 +221,14 @@ async fn place(
     {
         // The request is a repetition: the response that it follows was the last one then, but need
         // not be the last one now.
-        return Ok(thread);
+        return Ok(Some(thread));
     }
     if last_turn(backend, &thread).await?.as_ref() != Some(&turn) {
         let detail =
             "previous_response_id must be the last response of its conversation: a thread has no branches";
         return Err(Problem::new(ErrorCode::NotTheLastResponse, detail));
     }
-    Ok(thread)
+    Ok(Some(thread))
 }
 
 /// The newest turn that a client opened: the last one that waits, or the one in progress, or the

@@ -21,6 +21,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::api::answer_stream;
 use crate::api::answer_stream::ClientConnection;
+use crate::api::client_headers;
 use crate::api::history;
 use crate::api::pending_inputs::PendingInputs;
 use crate::api::protocols::{
@@ -126,6 +127,8 @@ async fn say(posted: ProtocolRequest) -> Result<Response, Problem> {
         return retry(&ctx, connection, &request, regenerated, ctx.actor(&headers)?).await;
     }
     let input = Input {
+        user: request.user.or(client_headers::user(&ctx, &headers)?),
+        is_temporary: false,
         thread: request.thread,
         agent: request.agent,
         policy: None,

@@ -1,0 +1,310 @@
+//! Apps that keep their own history, and chat front ends that name the chat and the user in
+//! headers.
+
+use serde_json::{Value, json};
+use testkit::{http, manual_workflow::ManualWorkflow};
+
+use crate::{
+    api_client::{SOON, alone},
+    fixture::Fixture,
+};
+
+const CHAT: &str = "6f9b9f0e-3c1d-4a52-9a7e-0f2f6a1c9d11";
+
+/// A body of chat completions with these messages: roles and texts.
+fn body(said: &[(&str, &str)]) -> Value {
+    let messages: Vec<_> = said.iter().map(|(role, text)| json!({"role": role, "content": text})).collect();
+    json!({"model": "ann", "messages": messages})
+}
+
+/// The roles and texts of the context that the workflow got.
+fn context(request: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let context = request["context"].as_array().unwrap();
+    context.iter().map(|message| (text(&message["role"]), text(&message["content"]))).collect()
+}
+
+fn owned(said: &[(&str, &str)]) -> Vec<(String, String)> {
+    said.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect()
+}
+
+/// A fleet whose requests the test answers.
+struct FrontEnd {
+    fixture: Fixture,
+    workflow: ManualWorkflow,
+}
+
+impl FrontEnd {
+    async fn new() -> Self {
+        let fixture = Fixture::with(alone).await;
+        let workflow = fixture.manual_workflow().await;
+        Self { fixture, workflow }
+    }
+
+    /// Sends a request, answers it with `answer`, and returns what the workflow got and the
+    /// response.
+    async fn ask(
+        &self,
+        path: &'static str,
+        body: Value,
+        headers: &[(&'static str, &'static str)],
+        answer: &str,
+    ) -> (Value, Value) {
+        let (api, headers) = (self.fixture.api(), headers.to_vec());
+        let response =
+            tokio::spawn(async move { api.send("POST", path, Some(&body), &headers).await.unwrap() });
+        let asked = self.workflow.next(SOON).await.unwrap();
+        let raw = asked.raw.clone();
+        asked.answer(answer).await.unwrap();
+        (raw, response.await.unwrap().json().unwrap())
+    }
+
+    async fn listed(&self) -> Vec<String> {
+        let page = http::get_json(self.fixture.api().0, "/v1/threads").await.unwrap();
+        let name = |thread: &Value| thread["thread_id"].as_str().unwrap().to_owned();
+        page["threads"].as_array().unwrap().iter().map(name).collect()
+    }
+
+    async fn user_of(&self, thread: &str) -> Value {
+        self.fixture.api().thread(thread).await.unwrap()["user_id"].clone()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_of_a_front_end_is_one_thread() {
+    let front = FrontEnd::new().await;
+    let headers = [("X-OpenWebUI-Chat-Id", CHAT), ("X-OpenWebUI-User-Id", "kim")];
+    let completions = "/v1/chat/completions";
+    // The chat was begun elsewhere, so the thread begins with what was said there.
+    let moved = [("user", "one"), ("assistant", "1"), ("user", "two")];
+    let (asked, _) = front.ask(completions, body(&moved), &headers, "2").await;
+    assert_eq!((asked["thread_id"].as_str(), context(&asked)), (Some(CHAT), owned(&moved)));
+    front.fixture.until_messages(CHAT, 4).await;
+
+    // The next question brings the whole history, which the thread has.
+    let system = [("system", "Be brief.")];
+    let all: Vec<_> = [&moved[..], &[("assistant", "2"), ("user", "three")]].concat();
+    let (asked, _) = front.ask(completions, body(&[&system[..], &all].concat()), &headers, "3").await;
+    assert_eq!(context(&asked), owned(&all));
+    assert_eq!(asked["parameters"]["instructions"], "Be brief.", "by default");
+    let stored = front.fixture.until_messages(CHAT, 6).await;
+    assert_eq!(stored.iter().filter(|message| message.content == "two").count(), 1);
+
+    // A title is no part of the chat, nor is a chat that the front end does not keep.
+    let task = "### Task:\nGenerate a title.\n### Chat History:\n<chat_history>\nUSER: one\n</chat_history>";
+    let (asked, title) = front.ask(completions, body(&[("user", task)]), &headers, "Numbers").await;
+    assert_eq!(title["choices"][0]["message"]["content"], "Numbers");
+    assert_eq!(context(&asked), owned(&[("user", task)]));
+    for unkept in [
+        [("X-OpenWebUI-Chat-Id", "temporary:abc")].as_slice(),
+        &[("X-OpenWebUI-Chat-Id", CHAT), ("X-Antiphon-Temporary", "tags_generation")],
+    ] {
+        front.ask(completions, body(&[("user", "psst")]), unkept, "ok").await;
+    }
+    // A header without a value is none.
+    let ordinary = [("X-OpenWebUI-Chat-Id", CHAT), ("X-Antiphon-Temporary", "")];
+    let (asked, _) = front.ask(completions, body(&[("user", "four")]), &ordinary, "4").await;
+    assert_eq!(asked["thread_id"].as_str(), Some(CHAT));
+    front.fixture.until_settled().await;
+    assert_eq!(front.fixture.messages_of(CHAT).await.len(), 8);
+    assert_eq!(front.listed().await, [CHAT]);
+    assert_eq!(front.user_of(CHAT).await, "kim");
+
+    // An id that no thread can have is one all the same, and the thread of the header of Antiphon
+    // takes precedence.
+    let foreign = [("X-Antiphon-Chat", "chat/7 ä")];
+    let (first, _) = front.ask(completions, body(&[("user", "a")]), &foreign, "b").await;
+    let (second, _) = front.ask(completions, body(&[("user", "c")]), &foreign, "d").await;
+    assert_eq!(first["thread_id"], second["thread_id"]);
+    let both = [("X-OpenWebUI-Chat-Id", CHAT), ("X-Antiphon-Thread", "mine")];
+    let (asked, _) = front.ask(completions, body(&[("user", "e")]), &both, "f").await;
+    assert_eq!(asked["thread_id"], "mine");
+    // Responses read the same headers.
+    let input = json!({"model": "ann", "input": "five"});
+    let (asked, _) = front.ask("/v1/responses", input, &headers, "5").await;
+    assert_eq!((asked["thread_id"].as_str(), context(&asked).len()), (Some(CHAT), 9));
+}
+
+/// Requests of Open WebUI 0.12.4 and of LibreChat 0.8.8 with `@librechat/agents` 3.9.2, as their
+/// published code sends them. The names of LibreChat's headers are those of our documents.
+const REQUESTS: &str = include_str!("front_ends/requests.json");
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recorded_front_ends_have_one_thread_for_a_chat() {
+    let front = FrontEnd::new().await;
+    let recorded: Value = serde_json::from_str(REQUESTS).unwrap();
+    let send = async |name: &str| {
+        let request = &recorded[name];
+        let headers: Vec<(&'static str, &'static str)> = request["headers"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(name, value)| {
+                let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
+                (leak(name), leak(value.as_str().unwrap()))
+            })
+            .collect();
+        let mut body = request["body"].clone();
+        body["stream"] = json!(false);
+        front.ask("/v1/chat/completions", body, &headers, "A tree of hashes.").await.0
+    };
+    for (front_end, about) in [
+        ("openwebui", ["openwebui_title", "openwebui_tags", "openwebui_follow_ups"].as_slice()),
+        ("librechat", &["librechat_title"]),
+    ] {
+        let second = format!("{front_end}_second_question");
+        let chat =
+            ["X-OpenWebUI-Chat-Id", "x-antiphon-chat"].map(|name| recorded[&second]["headers"][name].clone());
+        let chat = chat.iter().find_map(Value::as_str).unwrap();
+        let user =
+            ["X-OpenWebUI-User-Id", "x-user-id"].map(|name| recorded[&second]["headers"][name].clone());
+        for task in about {
+            assert_ne!(send(task).await["thread_id"], *chat, "{task}");
+        }
+        let asked = send(&second).await;
+        assert_eq!(asked["thread_id"], *chat, "{front_end}");
+        assert_eq!(asked["parameters"]["instructions"], "Be brief.");
+        front.fixture.until_messages(chat, 4).await;
+        for task in about {
+            assert_ne!(send(task).await["thread_id"], *chat, "{task}");
+        }
+        send(&second).await;
+        front.fixture.until_messages(chat, 6).await;
+        assert!(user.contains(&front.user_of(chat).await));
+    }
+    front.fixture.until_settled().await;
+    assert_eq!(front.listed().await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_with_a_history_leave_no_thread() {
+    let front = FrontEnd::new().await;
+    front
+        .fixture
+        .settle("ann", json!({"memory": true, "work_request": true, "follow_ups": {"enabled": true}}))
+        .await;
+    let said = [("user", "one"), ("assistant", "1"), ("user", "two")];
+    let (completed, _) = front.ask("/v1/chat/completions", body(&said), &[], "2").await;
+    let items = json!([
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "input_text", "text": "one"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {"type": "mcp_call", "id": "c1", "name": "weather", "arguments": "{}", "output": "sun", "server_label": "x"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "1", "annotations": []}]},
+        {"role": "user", "content": "two"},
+    ]);
+    let (responded, response) =
+        front.ask("/v1/responses", json!({"model": "ann", "input": items}), &[], "2").await;
+    assert_eq!(context(&completed), owned(&said));
+    let with_call =
+        [("user", "one"), ("assistant", ""), ("tool", "sun"), ("assistant", "1"), ("user", "two")];
+    assert_eq!(context(&responded), owned(&with_call));
+    assert_eq!(responded["context"][1]["tool_calls"][0]["name"], "weather");
+    assert_eq!(responded["parameters"]["instructions"], "Be brief.");
+    // `store: false` asks for the same.
+    let (unstored, _) = front
+        .ask(
+            "/v1/chat/completions",
+            json!({"model": "ann", "store": false, "messages": [{"role": "user", "content": "x"}]}),
+            &[],
+            "y",
+        )
+        .await;
+    let named = json!({"model": "ann", "store": false, "conversation": "mine", "input": "x"});
+    let refused = front.fixture.api().send("POST", "/v1/responses", Some(&named), &[]).await.unwrap();
+    assert_eq!((refused.status, &refused.json().unwrap()["error"]["param"]), (400, &json!("store")));
+
+    // Nothing follows the turns, no list has the threads, and their answers can be read for a day.
+    front.fixture.until_settled().await;
+    front.fixture.no_request_comes(&front.workflow).await;
+    assert_eq!(front.listed().await, Vec::<String>::new());
+    let id = response["id"].as_str().unwrap();
+    let again = http::get_json(front.fixture.api().0, &format!("/v1/responses/{id}")).await.unwrap();
+    assert_eq!(again["output"], response["output"]);
+    let pool = crate::fixture::pool(&front.fixture.database_url()).await;
+    let threads: Vec<(String, bool)> = sqlx::query_as(
+        "SELECT thread_id, is_temporary FROM threads WHERE strpos(thread_id, '+') = 0 ORDER BY 1",
+    )
+    .fetch_all(&pool)
+    .await
+    .unwrap();
+    let mut expected: Vec<_> = [&completed, &responded, &unstored]
+        .map(|asked| (asked["thread_id"].as_str().unwrap().to_owned(), true))
+        .into();
+    expected.sort();
+    assert_eq!(threads, expected);
+    // With `import` the thread is kept.
+    front.fixture.settle("ann", json!({"client_history": "import"})).await;
+    let (kept, _) = front.ask("/v1/chat/completions", body(&said), &[], "2").await;
+    let kept = kept["thread_id"].as_str().unwrap().to_owned();
+    front.fixture.until_messages(&kept, 4).await;
+    assert_eq!(front.listed().await, [kept]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_message_names_the_user_of_a_thread() {
+    let front = FrontEnd::new().await;
+    let api = front.fixture.api();
+    let budget = json!({"user_id": "spent", "tokens": 0, "period": "day"});
+    let put = api.send("PUT", "/v1/budgets/none", Some(&budget), &[]).await.unwrap();
+    assert_eq!(put.status, 201, "{}", put.text);
+    let ui = json!({"id": "ui", "userId": "kim", "messages": [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "x"}]}]});
+    let agui = json!({"threadId": "agui", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "x"}],
+        "tools": [], "context": [], "state": {}, "forwardedProps": {}});
+    let completion = |field: &str| json!({"model": "ann", field: "kim", "metadata": {"thread_id": field}, "messages": [{"role": "user", "content": "x"}]});
+    let header: &[_] = &[("X-OpenWebUI-User-Id", "kim")];
+    let ways: [(&str, &str, Value, &[_]); 6] = [
+        ("native", "/v1/threads/native/messages", json!({"content": "x", "user_id": "kim"}), &[]),
+        ("user", "/v1/chat/completions", completion("user"), &[]),
+        ("safety_identifier", "/v1/chat/completions", completion("safety_identifier"), &[]),
+        (
+            "response",
+            "/v1/responses",
+            json!({"model": "ann", "input": "x", "user": "kim", "conversation": "response"}),
+            &[],
+        ),
+        ("ui", "/api/chat", ui, &[]),
+        ("agui", "/agui", agui, header),
+    ];
+    for (thread, path, body, headers) in &ways {
+        let (body, headers) = (body.clone(), headers.to_vec());
+        let path = (*path).to_owned();
+        let request = tokio::spawn(async move { api.send("POST", &path, Some(&body), &headers).await });
+        let asked = front.workflow.next(SOON).await.unwrap();
+        assert_eq!(front.user_of(thread).await, "kim", "{thread}: before the turn begins");
+        asked.answer("y").await.unwrap();
+        drop(request.await);
+        front.fixture.until_messages(thread, 2).await;
+    }
+    let listed = http::get_json(api.0, "/v1/threads?user_id=kim").await.unwrap();
+    assert_eq!(listed["threads"].as_array().unwrap().len(), ways.len());
+    // A thread keeps its user, and the user's budget counts for the first message.
+    front.ask("/v1/threads/native/messages", json!({"content": "x", "user_id": "lee"}), &[], "y").await;
+    assert_eq!(front.user_of("native").await, "kim");
+    for (path, body) in [
+        ("/v1/threads/new/messages", json!({"content": "x", "user_id": "spent"})),
+        (
+            "/v1/chat/completions",
+            json!({"model": "ann", "user": "spent", "messages": [{"role": "user", "content": "x"}]}),
+        ),
+    ] {
+        let refused = api.send("POST", path, Some(&body), &[]).await.unwrap();
+        assert_eq!(refused.status, 429, "{}", refused.text);
+    }
+    assert_eq!(
+        http::get(api.0, "/v1/threads/new").await.unwrap().status,
+        404,
+        "a refused message leaves no thread"
+    );
+    for (path, body) in [
+        ("/v1/threads/new/messages", json!({"content": "x", "user_id": ""})),
+        ("/v1/threads/new/messages", json!({"content": "x", "user_id": "x".repeat(257)})),
+        (
+            "/v1/chat/completions",
+            json!({"model": "ann", "user": "x".repeat(257), "messages": [{"role": "user", "content": "x"}]}),
+        ),
+    ] {
+        let refused = api.send("POST", path, Some(&body), &[]).await.unwrap();
+        assert_eq!(refused.status, 400, "{}", refused.text);
+    }
+}

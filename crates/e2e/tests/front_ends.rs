@@ -2,7 +2,7 @@
 //! headers.
 
 use serde_json::{Value, json};
-use testkit::{http, manual_workflow::ManualWorkflow};
+use testkit::{fleet::FleetOptions, http, manual_workflow::ManualWorkflow};
 
 use crate::{
     api_client::{SOON, alone},
@@ -36,7 +36,11 @@ struct FrontEnd {
 
 impl FrontEnd {
     async fn new() -> Self {
-        let fixture = Fixture::with(alone).await;
+        Self::with(alone).await
+    }
+
+    async fn with(change: fn(FleetOptions) -> FleetOptions) -> Self {
+        let fixture = Fixture::with(change).await;
         let workflow = fixture.manual_workflow().await;
         Self { fixture, workflow }
     }
@@ -126,12 +130,20 @@ async fn a_chat_of_a_front_end_is_one_thread() {
 }
 
 /// Requests of Open WebUI 0.12.4 and of LibreChat 0.8.8 with `@librechat/agents` 3.9.2, as their
-/// published code sends them. The names of LibreChat's headers are those of our documents.
+/// published code sends them. The names of LibreChat's headers are an operator's choice.
 const REQUESTS: &str = include_str!("front_ends/requests.json");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn recorded_front_ends_have_one_thread_for_a_chat() {
-    let front = FrontEnd::new().await;
+    let front = FrontEnd::with(|options| {
+        let options = alone(options).with_role_env(
+            "gateway",
+            "ANTIPHON_THREAD_HEADERS",
+            "X-OpenWebUI-Chat-Id, X-Conversation-Id",
+        );
+        options.with_role_env("gateway", "ANTIPHON_USER_HEADERS", "X-User-Id,X-OpenWebUI-User-Id")
+    })
+    .await;
     let recorded: Value = serde_json::from_str(REQUESTS).unwrap();
     let send = async |name: &str| {
         let request = &recorded[name];
@@ -153,8 +165,8 @@ async fn recorded_front_ends_have_one_thread_for_a_chat() {
         ("librechat", &["librechat_title"]),
     ] {
         let second = format!("{front_end}_second_question");
-        let chat =
-            ["X-OpenWebUI-Chat-Id", "x-antiphon-chat"].map(|name| recorded[&second]["headers"][name].clone());
+        let chat = ["X-OpenWebUI-Chat-Id", "x-conversation-id"]
+            .map(|name| recorded[&second]["headers"][name].clone());
         let chat = chat.iter().find_map(Value::as_str).unwrap();
         let user =
             ["X-OpenWebUI-User-Id", "x-user-id"].map(|name| recorded[&second]["headers"][name].clone());
@@ -172,8 +184,14 @@ async fn recorded_front_ends_have_one_thread_for_a_chat() {
         front.fixture.until_messages(chat, 6).await;
         assert!(user.contains(&front.user_of(chat).await));
     }
+    // `user` of a body takes precedence over a header, and other headers name nothing.
+    let headers = [("X-User-Id", "header"), ("X-Conversation-Id", "both"), ("X-Antiphon-Chat", "other")];
+    let mut both = body(&[("user", "x")]);
+    both["user"] = json!("body");
+    let (asked, _) = front.ask("/v1/chat/completions", both, &headers, "y").await;
+    assert_eq!((&asked["thread_id"], front.user_of("both").await), (&json!("both"), json!("body")));
     front.fixture.until_settled().await;
-    assert_eq!(front.listed().await.len(), 2);
+    assert_eq!(front.listed().await.len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -306,5 +324,67 @@ async fn the_first_message_names_the_user_of_a_thread() {
     ] {
         let refused = api.send("POST", path, Some(&body), &[]).await.unwrap();
         assert_eq!(refused.status, 400, "{}", refused.text);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn models_read_who_wrote_what() {
+    let front = FrontEnd::new().await;
+    let api = front.fixture.api();
+    let native = json!({"content": "one", "author": {"id": "u1", "name": "Kim"}});
+    let (asked, _) = front.ask("/v1/threads/team/messages", native, &[], "1").await;
+    assert_eq!(context(&asked), owned(&[("user", "Kim: one")]));
+    front.fixture.until_messages("team", 2).await;
+    let team = json!({"thread_id": "team"});
+    let completion = json!({"model": "ann", "metadata": team, "messages": [{"role": "user", "name": "Lee\nKim", "content": "two"}]});
+    front.ask("/v1/chat/completions", completion, &[], "2").await;
+    let agui = json!({"threadId": "team", "runId": "r", "messages": [{"id": "m", "role": "user", "name": "Max", "content": "three"}],
+        "tools": [], "context": [], "state": {}, "forwardedProps": {}});
+    let (api_of, body) = (api, agui.clone());
+    let request = tokio::spawn(async move { api_of.send("POST", "/agui", Some(&body), &[]).await });
+    front.workflow.next(SOON).await.unwrap().answer("3").await.unwrap();
+    drop(request.await);
+    let parts = json!([{"type": "text", "text": "four"}]);
+    let ui = json!({"id": "team", "messages": [{"id": "m4", "role": "user", "metadata": {"author": {"name": "Ada"}}, "parts": parts}]});
+    let request = tokio::spawn(async move { api.send("POST", "/api/chat", Some(&ui), &[]).await });
+    let asked = front.workflow.next(SOON).await.unwrap();
+    // An author is no line of its own.
+    let said = [
+        ("user", "Kim: one"),
+        ("assistant", "1"),
+        ("user", "Lee Kim: two"),
+        ("assistant", "2"),
+        ("user", "Max: three"),
+        ("assistant", "3"),
+        ("user", "Ada: four"),
+    ];
+    assert_eq!(context(&asked.raw), owned(&said));
+    asked.answer("4").await.unwrap();
+    drop(request.await);
+    front.fixture.until_messages("team", 8).await;
+    // People see the text as it was written, and who wrote it.
+    let history = api.history("team").await.unwrap();
+    assert_eq!(
+        (&history[0]["content"], &history[0]["metadata"]["author"]),
+        (&json!("one"), &json!({"id": "u1", "name": "Kim"}))
+    );
+    let model = http::get_json(api.0, "/v1/threads/team/context?format=openai").await.unwrap();
+    assert_eq!(model["messages"][0]["content"], "Kim: one");
+    // Also earlier messages of a request.
+    let history = json!([{"role": "user", "name": "Kim", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]);
+    let (asked, _) =
+        front.ask("/v1/chat/completions", json!({"model": "ann", "messages": history}), &[], "d").await;
+    assert_eq!(context(&asked), owned(&[("user", "Kim: a"), ("assistant", "b"), ("user", "c")]));
+    for author in [
+        json!({"id": "u1"}),
+        json!({"name": ""}),
+        json!({"name": "x".repeat(257)}),
+        json!({"name": "Kim", "role": "boss"}),
+    ] {
+        let refused = api
+            .send("POST", "/v1/threads/team/messages", Some(&json!({"content": "x", "author": author})), &[])
+            .await
+            .unwrap();
+        assert_eq!(refused.status, 400, "{author}: {}", refused.text);
     }
 }

@@ -14,6 +14,7 @@ mod failure;
 mod follow_up;
 mod halves;
 mod id;
+mod input_author;
 mod live_frame;
 mod mark;
 mod memory_tool;
@@ -55,6 +56,7 @@ pub use id::{
     AgentId, BudgetName, CommandId, GatewayId, InvalidId, MAX_ID_LEN, MAX_TENANT_LEN, MessageId, MessageKey,
     ReasoningSessionId, ScheduleName, TENANT_MARK, TaskId, Tenant, ThreadId, WorkflowName,
 };
+pub use input_author::InputAuthor;
 pub use live_frame::{LiveFrame, MessageEnd};
 pub use mark::Mark;
 pub use memory_tool::{MEMORY_SEARCH, MEMORY_TOOLS, is_memory_search, is_memory_tool, is_withheld_tool};

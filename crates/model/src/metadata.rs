@@ -76,8 +76,14 @@ impl Metadata {
     /// Adds a text under `key`, which must not contain a NUL. NULs are removed from the text.
     #[must_use]
     pub fn with_text(self, key: &str, text: &str) -> Self {
+        self.with_value(key, Value::from(text.replace('\0', "")))
+    }
+
+    /// Adds a flat value, or an object of those, without NUL characters.
+    #[must_use]
+    pub(crate) fn with_value(self, key: &str, value: Value) -> Self {
         let mut map = self.0.unwrap_or_default();
-        map.insert(key.to_owned(), Value::from(text.replace('\0', "")));
+        map.insert(key.to_owned(), value);
         Self(Some(map))
     }
 

@@ -147,6 +147,11 @@ pub fn note_text(author: Option<&str>, note: &str) -> String {
     format!("{NOTE}{author}{DATA}\n{}", block(note))
 }
 
+/// The text of a person in a thread with several people.
+pub fn said_by(author: &str, text: &str) -> String {
+    format!("{}: {text}", one_line(author))
+}
+
 /// True for a character of the fact ids that Antiphon makes; imported ids may have any characters.
 fn is_of_id(character: char) -> bool {
     character.is_ascii_graphic() && !matches!(character, '(' | ')' | '"')

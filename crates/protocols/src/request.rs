@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use model::{InvalidId, InvalidMetadata, Metadata};
+use model::{InputAuthor, InvalidId, InvalidMetadata, Metadata};
 use serde_json::{Map, Value};
 
 mod field;
@@ -433,6 +433,12 @@ pub(crate) fn instructions(
         }
     }
     Ok(others)
+}
+
+/// The author of a message, from its field `name`.
+pub(crate) fn author(message: &Fields<'_>) -> Result<Option<InputAuthor>, BadRequest> {
+    let name = message.user("name")?;
+    Ok(name.map(|name| InputAuthor { id: None, name }))
 }
 
 /// The end user of a request in OpenAI's protocols.

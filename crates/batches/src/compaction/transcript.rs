@@ -100,7 +100,11 @@ fn without_middle(text: String, most_bytes: usize) -> String {
 
 fn line(item: &Item) -> String {
     let who = if item.is_note() { "note" } else { item.role.name() };
-    line_of(item.role, who, &item.content, &item.calls())
+    let content = match item.metadata.author_name().filter(|_| item.role == Role::User) {
+        Some(author) => Cow::Owned(quoting::said_by(author, &item.content)),
+        None => Cow::Borrowed(&*item.content),
+    };
+    line_of(item.role, who, &content, &item.calls())
 }
 
 /// A line begins with a role only where an item begins, because later lines of a text are indented.

@@ -134,7 +134,10 @@ impl<'a> ViewWriter<'a> {
                 }
                 Role::User => {
                     let text = self.filled(item, NO_TEXT);
-                    self.say(Some(item), Role::User, text);
+                    match item.metadata.author_name() {
+                        Some(author) => self.say(Some(item), Role::User, quoting::said_by(author, text)),
+                        None => self.say(Some(item), Role::User, text),
+                    };
                 }
                 Role::System => self.system(item),
                 Role::Assistant if pairing.answers(index).is_empty() => self.text(item),

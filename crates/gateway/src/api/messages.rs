@@ -10,7 +10,7 @@ use http_server::extract::body::{JsonBody, MaxBodySize};
 use http_server::extract::headers;
 use http_server::extract::path::PathParam;
 use http_server::transport::extensions::ConnectionHandle;
-use model::{ThreadId, TurnId, TurnOptions};
+use model::{InputAuthor, ThreadId, TurnId, TurnOptions};
 use protocols::{Cursor, native};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -103,6 +103,28 @@ pub(crate) struct MessageBody {
     /// Names the user of a thread that has none: budgets, facts and erasure of the user include it.
     #[schema(min_length = 1, max_length = 256)]
     user_id: Option<String>,
+    /// Who writes, in a thread with several people.
+    author: Option<AuthorBody>,
+}
+
+/// The author of an input. It is kept in the metadata of the message, as `author`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct AuthorBody {
+    #[schema(min_length = 1, max_length = 256)]
+    id: Option<String>,
+    /// Models read it before the text.
+    #[schema(min_length = 1, max_length = 256)]
+    name: String,
+}
+
+impl AuthorBody {
+    fn checked(self) -> Result<InputAuthor, Problem> {
+        Ok(InputAuthor {
+            id: self.id.map(|id| validate::user("author.id", &id)).transpose()?,
+            name: validate::user("author.name", &self.name)?,
+        })
+    }
 }
 
 /// An accepted turn, and what a client needs to follow it.
@@ -140,6 +162,11 @@ pub(crate) async fn send_message(
 ) -> Result<Response, Problem> {
     let thread = ctx.thread(&thread)?;
     validate::content(&body.content)?;
+    let author = body.author.map(AuthorBody::checked).transpose()?;
+    let mut metadata = validate::metadata(body.metadata)?;
+    if let Some(author) = &author {
+        metadata = metadata.with_author(author);
+    }
     let user = body.user_id.map(|user| validate::user("user_id", &user)).transpose()?;
     let input = Input {
         user: match user {
@@ -149,7 +176,7 @@ pub(crate) async fn send_message(
         is_temporary: false,
         agent: body.agent_id.map(|id| ctx.agent_in("agent_id", &id)).transpose()?,
         policy: threads::policy(body.busy_policy.as_deref())?,
-        metadata: validate::metadata(body.metadata)?,
+        metadata,
         parameters: TurnParameters::of_parameters(body.parameters)?,
         key: headers::idempotency_key(&headers)?,
         options: TurnOptions { correlation_id: headers::correlation_id(&headers)?, ..TurnOptions::default() },

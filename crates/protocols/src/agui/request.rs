@@ -1,6 +1,6 @@
 //! `RunAgentInput`: the request of an AG-UI client to start a run.
 
-use model::{Tenant, ThreadId};
+use model::{InputAuthor, Tenant, ThreadId};
 use serde::Serialize;
 use serde_json::Map;
 use utoipa::ToSchema;
@@ -8,8 +8,8 @@ use utoipa::ToSchema;
 use crate::json;
 use crate::request::{
     BadRequest, CONTENT, ContentRules, ErrorBody, FieldShape, Fields, Known, LAST_MESSAGE, NOT_HERE,
-    ReadShape, RequestRejection, TOOLS, Wanted, handed_as, input_of, instructions, last_message, object,
-    read, refused, required,
+    ReadShape, RequestRejection, TOOLS, Wanted, author, handed_as, input_of, instructions, last_message,
+    object, read, refused, required,
 };
 
 /// The body of a `POST`. Source: <https://docs.ag-ui.com/sdk/js/core/types#runagentinput>.
@@ -23,6 +23,8 @@ pub struct AgUiRequest {
     pub text: String,
     /// The client's id of the input.
     pub input_id: Option<String>,
+    /// Who writes, in a thread with several people: `name` of the message.
+    pub author: Option<InputAuthor>,
     /// Further settings of the request.
     pub wanted: Wanted,
 }
@@ -85,7 +87,8 @@ impl AgUiRequest {
         let text = input_of(&message, "content", &RULES)?;
         let mut wanted = Wanted { parameters: fields.parameters(parameters)?, ..Wanted::default() };
         instructions("messages", earlier, "content", &RULES, &mut wanted.instructions)?;
-        Ok(Self { thread, run, text, input_id: message.text("id")?.map(str::to_owned), wanted })
+        let input_id = message.text("id")?.map(str::to_owned);
+        Ok(Self { thread, run, text, input_id, author: author(&message)?, wanted })
     }
 }
 

@@ -1,13 +1,13 @@
 //! The request to `/v1/chat/completions`.
 
 use model::{Metadata, Tenant, ThreadId};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::request::{
     BadRequest, CONTENT, ContentRules, FieldShape, Fields, Known, LAST_MESSAGE, NOT_HERE,
     PARALLEL_TOOL_CALLS, PENALTY, PROBABILITY, PROMPT_CACHE_KEY, PROMPT_CACHE_RETENTION, ReadShape,
     SAFETY_IDENTIFIER, SETTINGS, STORE, SentHistory, TEMPERATURE, TOOL_CHOICE, TOOLS, USER, VERBOSITY,
-    Wanted, handed, input_of, instructions, is_temporary, last_message, object, only, read, refused,
+    Wanted, author, handed, input_of, instructions, is_temporary, last_message, object, only, read, refused,
     required, user,
 };
 
@@ -102,6 +102,10 @@ impl CompletionRequest {
         let model = fields.required("model", fields.model("model")?)?;
         let (message, earlier) = last_message(&fields, "messages")?;
         let metadata = fields.metadata("metadata")?;
+        let metadata = match author(&message)? {
+            Some(author) => metadata.with_author(&author),
+            None => metadata,
+        };
         let named = match fields.object("metadata")? {
             Some(metadata) => metadata.id("thread_id", |name| ThreadId::of_tenant(tenant, name))?,
             None => None,
@@ -113,7 +117,7 @@ impl CompletionRequest {
         options.as_ref().map_or(Ok(()), |options| options.take(STREAM_OPTIONS, &mut Map::new()))?;
         let history = (!earlier_at.is_empty()).then(|| SentHistory {
             param: "messages",
-            messages: earlier_at.into_iter().map(|at| (at, earlier[at].clone())).collect(),
+            messages: earlier_at.into_iter().map(|at| (at, with_author(&earlier[at]))).collect(),
             hint: "name it in `metadata.thread_id`, or send the new message alone",
         });
         Ok(Self {
@@ -128,6 +132,21 @@ impl CompletionRequest {
             thread,
         })
     }
+}
+
+/// An earlier message whose `name` is that of its author, as the history has it.
+fn with_author(message: &Value) -> Value {
+    let mut message = message.clone();
+    if message["role"] == "user"
+        && let Some(map) = message.as_object_mut()
+        && let Some(Value::String(name)) = map.remove("name")
+    {
+        let metadata = map.entry("metadata").or_insert_with(|| json!({}));
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.entry("author").or_insert_with(|| json!({ "name": name }));
+        }
+    }
+    message
 }
 
 /// The format is passed on; the model must follow it.

@@ -68,6 +68,8 @@ pub(crate) async fn post(
 async fn say(posted: ProtocolRequest) -> Result<Response, Problem> {
     let ProtocolRequest { ctx, connection, key, options, headers, body } = posted;
     let request = AgUiRequest::parse(&body, ctx.tenant())?;
+    let author = request.author.as_ref();
+    let metadata = author.map_or(Metadata::EMPTY, |author| Metadata::EMPTY.with_author(author));
     let input = Input {
         thread: request.thread.clone(),
         agent: None,
@@ -75,7 +77,7 @@ async fn say(posted: ProtocolRequest) -> Result<Response, Problem> {
         is_temporary: false,
         policy: None,
         content: request.text,
-        metadata: with_client_id(Metadata::EMPTY, request.input_id.as_deref()),
+        metadata: with_client_id(metadata, request.input_id.as_deref()),
         parameters: TurnParameters::new(request.wanted)?,
         key: key.or_else(|| client_idempotency_key("agui", Some(&request.run))),
         options,

@@ -54,7 +54,8 @@ pub enum CleanupKind {
     UsageDays,
     /// Unchanged reasoning sessions, with their part of the audit log.
     ReasoningSessions,
-    /// Temporary threads with their messages. Their model calls are kept.
+    /// What was said in temporary threads. Their rows are kept for two months more, so that their
+    /// model calls have a user.
     TemporaryThreads,
 }
 
@@ -202,7 +203,8 @@ impl CleanupKind {
                 // The title of a thread without messages is the text of its failed turn.
                 rest: ", unlisted AS (DELETE FROM thread_list AS l USING gone AS g
                            WHERE l.bucket = g.bucket AND l.thread_id = g.thread_id AND l.active_at <= g.failed_at
-                             AND NOT EXISTS (SELECT FROM threads AS h WHERE h.bucket = l.bucket AND h.thread_id = l.thread_id OFFSET 0))",
+                             AND NOT EXISTS (SELECT FROM threads AS h WHERE h.bucket = l.bucket AND h.thread_id = l.thread_id
+                                                     AND h.head_position IS NOT NULL OFFSET 0))",
                 ..CleanupTable::sized(
                     "failed_turns",
                     "failed_at",

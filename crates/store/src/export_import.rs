@@ -25,14 +25,14 @@ pub struct IndexedMessage {
 }
 
 impl Store {
-    /// Lists the ids of threads after this one, in a fixed order.
+    /// Lists the ids of threads after this one, in a fixed order, without temporary ones.
     pub async fn thread_ids(
         &self,
         after: Option<&ThreadId>,
         limit: u32,
     ) -> Result<Vec<ThreadId>, StoreError> {
         let statement = sqlx::query(
-            "SELECT thread_id FROM threads WHERE (bucket, thread_id) > ($1, $2) ORDER BY bucket, thread_id LIMIT $3",
+            "SELECT thread_id FROM threads WHERE (bucket, thread_id) > ($1, $2) AND NOT is_temporary ORDER BY bucket, thread_id LIMIT $3",
         )
         .bind(after.map_or(-1, bucket))
         .bind(after.map_or("", ThreadId::as_str).to_owned())
@@ -41,7 +41,8 @@ impl Store {
         self.rows(statement).await?.iter().map(id).collect()
     }
 
-    /// Lists the ids of threads of one tenant after this one; `None`: of the default tenant.
+    /// Lists the ids of threads of one tenant after this one, without temporary ones; `None`: of
+    /// the default tenant.
     pub async fn thread_ids_of_tenant(
         &self,
         tenant: Option<&Tenant>,

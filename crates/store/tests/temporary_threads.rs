@@ -1,12 +1,13 @@
-//! Threads that no list has, and that are deleted some time after their last message.
+//! Threads that no list has, and that are emptied some time after their last message.
 
 use std::time::Duration;
 
 use batches::Item;
-use model::{AgentId, ThreadId};
+use model::{AgentId, CommandId, ThreadId};
 use serde_json::json;
 use store::{
-    CleanupKind, CleanupLimit, ContextWanted, Gate, ImportOutcome, Range, Store, ThreadFilter, ThreadImport,
+    CleanupKind, CleanupLimit, ContextWanted, Gate, ImportAct, ImportOutcome, NewThread, PatchOutcome, Range,
+    Store, ThreadFilter, ThreadImport, ThreadPatch,
 };
 
 use crate::fixture::{Database, Owner, metadata, thread};
@@ -54,58 +55,130 @@ async fn no_list_has_a_temporary_thread() {
     let said = store.history(&thread("kept"), Range::default(), 10).await.unwrap().unwrap();
     let items: Vec<Item> = said.into_iter().map(Item::from).collect();
     let import = ThreadImport::new(thread("imported"), None, items);
-    let outcome = store.import_thread(&import, None).await.unwrap();
+    let act = ImportAct { command: CommandId::parse("c").unwrap(), actor: "app".to_owned() };
+    let outcome = store.import_thread(&import, Some(&act)).await.unwrap();
     assert!(matches!(outcome, ImportOutcome::Stored(_)), "{outcome:?}");
+    let audited = "SELECT count(*) FROM audit_log";
+    assert_eq!(database.number(audited).await, 0, "it comes with each request");
+    let named =
+        NewThread { thread: thread("copy"), agent: None, policy: None, metadata: metadata(json!({})) };
+    let import = ThreadImport::new(thread("copy"), Some(named), import.items.clone());
+    store.import_thread(&import, Some(&act)).await.unwrap();
+    assert_eq!(database.number(audited).await, 1);
     store.name_user(&thread("t"), "kim").await.unwrap();
-    assert_eq!(listed(&store).await, ["kept"]);
+    let mut names = listed(&store).await;
+    names.sort();
+    assert_eq!(names, ["copy", "kept"]);
     let unlisted = include_str!("../src/migrate/list_threads.sql").replace("$1", "10");
     assert_eq!(database.number(&unlisted).await, 0);
     assert!(!is_temporary(&store, "kept").await && !is_temporary(&store, "unknown").await);
 }
 
+/// Every table with rows of threads that must be empty when what was said is deleted.
+const TABLES: [&str; 8] = [
+    "messages",
+    "failed_messages",
+    "failed_turns",
+    "idempotency_keys",
+    "responses",
+    "feedback",
+    "compactions",
+    "facts",
+];
+
 #[tokio::test]
-async fn a_temporary_thread_is_deleted_after_its_last_message() {
+async fn a_temporary_thread_is_emptied_after_its_last_message() {
     let (database, store) = Database::new(2).await;
     let owner = Owner::new(&store, "a").await;
     let ann: AgentId = agent("ann");
-    for name in ["old", "continued", "empty", "young"] {
+    for name in ["old", "continued", "empty", "young", "acme~old"] {
         store.create_temporary(&thread(name), &ann).await.unwrap();
     }
     let now = store.database_time().await.unwrap().0;
     let position = |ms: i64| (ms - 1_704_067_200_000) << 22;
     let mut commit = owner.empty();
     let hour = 3_600_000;
-    commit.turns = [("old", 25 * hour), ("continued", 23 * hour), ("kept", 25 * hour)]
-        .map(|(name, age)| finishes(name, &turn(name, "n1"), 0, position(now - age), None))
-        .into();
+    commit.turns =
+        [("old", 25 * hour), ("continued", 23 * hour), ("kept", 25 * hour), ("acme~old", 25 * hour)]
+            .map(|(name, age)| finishes(name, &turn(name, "n1"), 0, position(now - age), None))
+            .into();
     owner.commit(&commit).await.unwrap();
     database
         .execute(
             "UPDATE threads SET created_at = created_at - interval '25 hours' WHERE thread_id <> 'young';
-             INSERT INTO idempotency_keys (bucket, thread_id, key, digest, turn_id)
-             SELECT bucket, thread_id, 'k', '', 'x' FROM threads;
+             INSERT INTO idempotency_keys (bucket, thread_id, key, digest, turn_id) SELECT bucket, thread_id, 'k', '', 'x' FROM threads;
+             INSERT INTO failed_messages (bucket, thread_id, position, message_id, attempt, role, batch_type, code, text, is_retryable)
+             SELECT bucket, thread_id, 1, 'm', 0, 'assistant', 'user_request', 'c', 'x', true FROM threads;
+             INSERT INTO failed_turns (bucket, thread_id, turn_id, agent_id, run, content, metadata, code, text, is_retryable)
+             SELECT bucket, thread_id, 't-' || thread_id, 'ann', 0, 'x', '{}', 'c', 'x', true FROM threads;
+             INSERT INTO responses (bucket, turn_id, thread_id, model, background, metadata)
+             SELECT bucket, 't-' || thread_id, thread_id, 'm', false, '{}' FROM threads;
+             INSERT INTO feedback (bucket, thread_id, message_id, user_id, tenant, agent_id, score)
+             SELECT bucket, thread_id, 'm', '', antiphon_tenant_of(thread_id), 'ann', 1 FROM threads;
              INSERT INTO usage (input_tokens, output_tokens, bucket, call, is_partial, thread_id, message_id, agent_id, kind)
              SELECT 1, 1, bucket, 0, false, thread_id, 'm', 'ann', 'turn' FROM threads",
         )
         .await;
     let clean = async || store.clean_up(CleanupKind::TemporaryThreads, DAY, 1).await.unwrap();
-    assert_eq!((clean().await, clean().await, clean().await), (1, 1, 0));
-    let exists = async |name: &str| -> bool {
-        let id: ThreadId = thread(name);
-        store.thread(&id).await.unwrap().is_some()
+    let mut emptied = Vec::new();
+    for _ in 0..4 {
+        emptied.push(clean().await);
+    }
+    assert_eq!(emptied, [1, 1, 1, 0]);
+    let count = async |table: &str, name: &str| -> i64 {
+        database.number(&format!("SELECT count(*) FROM {table} WHERE thread_id = '{name}'")).await
     };
-    for (name, is_left) in
-        [("old", false), ("empty", false), ("continued", true), ("young", true), ("kept", true)]
+    for table in TABLES {
+        for name in ["old", "empty", "acme~old"] {
+            assert_eq!(count(table, name).await, 0, "{table} of {name}");
+        }
+    }
+    for table in ["messages", "idempotency_keys", "failed_messages", "failed_turns", "responses", "feedback"]
     {
-        assert_eq!(exists(name).await, is_left, "{name}");
+        for name in ["continued", "kept"] {
+            assert!(count(table, name).await > 0, "{table} of {name}");
+        }
     }
-    let rows = async |table: &str| -> i64 {
-        database.number(&format!("SELECT count(*) FROM {table} WHERE thread_id IN ('old', 'empty')")).await
+    // An entry that is read again is known, and a turn that ends late is in no list.
+    assert_eq!(count("expired_messages", "old").await, 4);
+    let row = store.thread(&thread("old")).await.unwrap().unwrap();
+    assert_eq!((row.messages, row.head.is_some()), (0, true));
+    let mut late = owner.empty();
+    late.turns = vec![finishes("old", &turn("old", "n2"), 0, position(now), None)];
+    owner.commit(&late).await.unwrap();
+    assert_eq!(listed(&store).await, ["kept"]);
+    // The rows follow after two months; what the calls cost stays.
+    database
+        .execute("UPDATE threads SET emptied_at = emptied_at - interval '61 days' WHERE thread_id = 'old'")
+        .await;
+    assert_eq!((clean().await, clean().await), (1, 0));
+    assert_eq!((count("threads", "old").await, count("messages", "old").await), (0, 0));
+    assert_eq!((count("threads", "empty").await, count("usage", "old").await), (1, 1));
+}
+
+#[tokio::test]
+async fn a_temporary_thread_that_a_client_changes_is_kept() {
+    let (database, store) = Database::new(2).await;
+    for name in ["t", "other"] {
+        store.create_temporary(&thread(name), &agent("ann")).await.unwrap();
+    }
+    let ids = async || -> Vec<String> {
+        let all = store.thread_ids(None, 10).await.unwrap();
+        let of_tenant = store.thread_ids_of_tenant(None, None, 10).await.unwrap();
+        assert_eq!(all, of_tenant);
+        all.iter().map(ThreadId::to_string).collect()
     };
-    for table in ["messages", "idempotency_keys", "thread_list"] {
-        assert_eq!(rows(table).await, 0, "{table}");
-    }
-    assert_eq!(rows("usage").await, 2, "what the calls cost is known");
+    assert_eq!(ids().await, Vec::<String>::new(), "exports have no temporary threads");
+    let title = ThreadPatch { title: Some(Some("Kept".to_owned())), ..ThreadPatch::default() };
+    assert_eq!(store.patch_thread(&thread("t"), &title).await.unwrap(), PatchOutcome::Done);
+    assert!(!is_temporary(&store, "t").await && is_temporary(&store, "other").await);
+    assert_eq!((listed(&store).await, ids().await), (vec!["t".to_owned()], vec!["t".to_owned()]));
+    database.execute("UPDATE threads SET created_at = created_at - interval '2 days'").await;
+    assert_eq!(store.clean_up(CleanupKind::TemporaryThreads, DAY, 10).await.unwrap(), 1);
+    assert_eq!(
+        database.number("SELECT count(*) FROM threads WHERE thread_id = 't' AND emptied_at IS NULL").await,
+        1
+    );
 }
 
 #[tokio::test]
@@ -122,7 +195,7 @@ async fn a_thread_keeps_its_first_user() {
     // Before the first message, or in a thread without a user, whose other metadata stay.
     store.name_user(&thread("new"), "kim").await.unwrap();
     store.note_activity(&thread("new"), &agent("ann"), "Hello").await.unwrap();
-    let named = store::NewThread {
+    let named = NewThread {
         thread: thread("named"),
         agent: None,
         policy: None,

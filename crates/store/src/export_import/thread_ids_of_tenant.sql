@@ -8,7 +8,7 @@ FROM generate_series($1::smallint, 1023) AS b (bucket)
 CROSS JOIN LATERAL (
     SELECT t.bucket, t.thread_id
     FROM threads AS t
-    WHERE t.bucket = b.bucket
+    WHERE t.bucket = b.bucket AND NOT t.is_temporary
       AND t.thread_id > CASE WHEN b.bucket = $1 THEN greatest($2 COLLATE "C", coalesce($4, '')) ELSE coalesce($4, '') END
       AND ($4 IS NULL OR t.thread_id < $4 || chr(127))
       AND ($4 IS NOT NULL OR strpos(t.thread_id, '~') = 0)

@@ -4,8 +4,7 @@
 -- kept, $14 the fact that it supersedes (NULL: none). A command is applied once.
 WITH scope AS MATERIALIZED (
     -- The scope is determined as in `commit/facts.sql`, but is never 'agent': a statement in one
-    -- thread does not apply to all threads. A thread whose first turn is running has no row yet,
-    -- and so no user. For an erased thread, nothing is remembered.
+    -- thread does not apply to all threads. For an erased thread, nothing is remembered.
     SELECT $4::text AS thread_id,
            coalesce((SELECT 'user:' || (t.metadata ->> 'user_id') FROM threads AS t
                      WHERE t.bucket = $5 AND t.thread_id = $4 AND octet_length(t.metadata ->> 'user_id') <= 256), 'thread:' || $4) AS scope

@@ -30,11 +30,11 @@ pub(super) fn rules(settings: &Map<String, Value>, defaults: &TurnRules) -> Turn
 
 /// Removes the settings by which other work follows a turn, or facts of other threads get into it.
 pub(super) fn remove_later_work(settings: &mut Map<String, Value>) {
-    let names =
-        [AgentSetting::WORK_REQUEST.name, AgentSetting::MEMORY.name, FollowUpRules::KEY, "compaction"];
-    for name in names {
+    for name in [AgentSetting::WORK_REQUEST.name, AgentSetting::MEMORY.name, FollowUpRules::KEY] {
         settings.remove(name);
     }
+    // Without the setting, its default would apply.
+    settings.insert("compaction".to_owned(), Value::Null);
 }
 
 /// Which checks apply to this turn: the agent's backoff, its pause, both or neither.

@@ -1,6 +1,6 @@
 -- Changes a thread by a client. $1 bucket, $2 thread, $3 the version that the thread must have, or
 -- NULL; $4 whether the title changes, $5 the title; $6 archived, or NULL; $7 metadata, or NULL;
--- $8 whether the agent changes, $9 the agent.
+-- $8 whether the agent changes, $9 the agent. A temporary thread that a client changes is kept.
 WITH known AS MATERIALIZED (
     -- Locked in the order in which commits lock: the thread before its row of the list.
     SELECT t.created_at FROM threads AS t WHERE t.bucket = $1 AND t.thread_id = $2 FOR NO KEY UPDATE
@@ -26,8 +26,9 @@ WITH known AS MATERIALIZED (
     UPDATE threads AS t
     SET metadata = coalesce($7, t.metadata),
         agent_id = CASE WHEN $8 THEN $9 ELSE t.agent_id END,
+        is_temporary = false,
         -- The owner reads the thread again before its next turn.
         revision = t.revision + 1
-    WHERE t.bucket = $1 AND t.thread_id = $2 AND ($7::jsonb IS NOT NULL OR $8) AND EXISTS (SELECT FROM patched)
+    WHERE t.bucket = $1 AND t.thread_id = $2 AND ($7::jsonb IS NOT NULL OR $8 OR t.is_temporary) AND EXISTS (SELECT FROM patched)
 )
 SELECT EXISTS (SELECT FROM known) AS is_known, EXISTS (SELECT FROM patched) AS is_patched

@@ -7,7 +7,7 @@
 /// Methods of the API.
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 /// Request headers that the server reads, and some that client libraries add.
-const REQUEST_HEADERS: [&str; 23] = [
+const REQUEST_HEADERS: [&str; 26] = [
     "authorization",
     "content-type",
     "idempotency-key",
@@ -18,6 +18,9 @@ const REQUEST_HEADERS: [&str; 23] = [
     "x-request-id",
     "x-antiphon-actor",
     "x-antiphon-thread",
+    "x-antiphon-chat",
+    "x-antiphon-user",
+    "x-antiphon-temporary",
     "accept",
     // Pages send these to continue a trace here. The server does not read the last one.
     "traceparent",

@@ -197,11 +197,19 @@ async fn recorded_front_ends_have_one_thread_for_a_chat() {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_with_a_history_leave_no_thread() {
     let front = FrontEnd::new().await;
+    let follows =
+        json!({"memory": true, "work_request": true, "follow_ups": {"enabled": true}, "context_tokens": 20});
+    front.fixture.settle("ann", follows).await;
+    let said = [("user", "one"), ("assistant", "1"), ("user", "two")];
+    // What is said at last in several messages is one input.
+    let long = [&said[..2], &[("user", "Here is a text.")], &said[2..]].concat();
+    let (joined, _) = front.ask("/v1/chat/completions", body(&long), &[], "2").await;
+    let last = context(&joined).pop();
+    assert_eq!(last, Some(("user".to_owned(), "Here is a text.\n\ntwo".to_owned())));
     front
         .fixture
         .settle("ann", json!({"memory": true, "work_request": true, "follow_ups": {"enabled": true}}))
         .await;
-    let said = [("user", "one"), ("assistant", "1"), ("user", "two")];
     let (completed, _) = front.ask("/v1/chat/completions", body(&said), &[], "2").await;
     let items = json!([
         {"role": "developer", "content": "Be brief."},
@@ -219,6 +227,7 @@ async fn requests_with_a_history_leave_no_thread() {
     assert_eq!(context(&responded), owned(&with_call));
     assert_eq!(responded["context"][1]["tool_calls"][0]["name"], "weather");
     assert_eq!(responded["parameters"]["instructions"], "Be brief.");
+    assert_eq!(response["store"], true);
     // `store: false` asks for the same.
     let (unstored, _) = front
         .ask(
@@ -246,11 +255,17 @@ async fn requests_with_a_history_leave_no_thread() {
     .fetch_all(&pool)
     .await
     .unwrap();
-    let mut expected: Vec<_> = [&completed, &responded, &unstored]
+    let mut expected: Vec<_> = [&joined, &completed, &responded, &unstored]
         .map(|asked| (asked["thread_id"].as_str().unwrap().to_owned(), true))
         .into();
     expected.sort();
     assert_eq!(threads, expected);
+    let (compactions, audited): (i64, i64) =
+        sqlx::query_as("SELECT (SELECT count(*) FROM compactions), (SELECT count(*) FROM audit_log WHERE action = 'import_thread')")
+            .fetch_one(&pool)
+            .await
+            .unwrap();
+    assert_eq!((compactions, audited), (0, 0));
     // With `import` the thread is kept.
     front.fixture.settle("ann", json!({"client_history": "import"})).await;
     let (kept, _) = front.ask("/v1/chat/completions", body(&said), &[], "2").await;
@@ -387,4 +402,94 @@ async fn models_read_who_wrote_what() {
             .unwrap();
         assert_eq!(refused.status, 400, "{author}: {}", refused.text);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_that_moves_in_is_imported_once() {
+    let front = FrontEnd::new().await;
+    let api = front.fixture.api();
+    let said = [("user", "one"), ("assistant", "1"), ("user", "two")];
+    // Two models at once are asked in one chat that began elsewhere.
+    let asking = || {
+        let body = body(&said);
+        let chat = [("X-Antiphon-Chat", "moved")];
+        tokio::spawn(
+            async move { api.send("POST", "/v1/chat/completions", Some(&body), &chat).await.unwrap() },
+        )
+    };
+    let responses = [asking(), asking()];
+    for _ in 0..2 {
+        front.workflow.next(SOON).await.unwrap().answer("2").await.unwrap();
+    }
+    for response in responses {
+        assert_eq!(response.await.unwrap().status, 200);
+    }
+    let stored = front.fixture.until_messages("moved", 6).await;
+    assert_eq!(stored.iter().filter(|message| message.content == "one").count(), 1, "{stored:?}");
+    // One key is one request: the same history again, and not another one.
+    let keyed = |first: &'static str| async move {
+        let body = body(&[("user", first), ("assistant", "1"), ("user", "two")]);
+        api.send("POST", "/v1/chat/completions", Some(&body), &[("idempotency-key", "k")]).await.unwrap()
+    };
+    let request = tokio::spawn(keyed("one"));
+    front.workflow.next(SOON).await.unwrap().answer("2").await.unwrap();
+    let answer = request.await.unwrap().json().unwrap();
+    assert_eq!(keyed("one").await.json().unwrap()["id"], answer["id"]);
+    let other = keyed("other").await;
+    assert_eq!(
+        (other.status, &other.json().unwrap()["error"]["code"]),
+        (422, &json!("idempotency_key_reused"))
+    );
+    // A request is in one thread, and what cannot be kept is refused with its place.
+    let image =
+        json!([{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {"url": "http://x/y.png"}}]);
+    let shown = json!({"model": "ann", "messages": [{"role": "user", "content": image}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]});
+    let named = json!({"model": "ann", "input": "x", "conversation": "mine"});
+    let temporary = ("X-Antiphon-Temporary", "yes");
+    for (path, body, headers, param) in [
+        (
+            "/v1/chat/completions",
+            body(&said),
+            vec![("X-Antiphon-Thread", "mine"), temporary],
+            "X-Antiphon-Temporary",
+        ),
+        ("/v1/responses", named, vec![temporary], "X-Antiphon-Temporary"),
+        ("/v1/chat/completions", shown, Vec::new(), "messages[0].content[1].type"),
+    ] {
+        let refused = api.send("POST", path, Some(&body), &headers).await.unwrap();
+        let error = &refused.json().unwrap()["error"];
+        assert_eq!((refused.status, &error["param"]), (400, &json!(param)), "{}", refused.text);
+    }
+    // The settings of the agent that answers decide, also if the request names none.
+    front.fixture.settle("strict", json!({"client_history": "refuse"})).await;
+    api.create_thread(&json!({"thread_id": "empty", "agent_id": "strict"})).await.unwrap();
+    let items = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]);
+    let refused = api
+        .send("POST", "/v1/responses", Some(&json!({"conversation": "empty", "input": items})), &[])
+        .await
+        .unwrap();
+    assert_eq!(
+        (refused.status, &refused.json().unwrap()["error"]["code"]),
+        (400, &json!("no_thread")),
+        "{}",
+        refused.text
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn items_of_an_answer_name_its_thread() {
+    let front = FrontEnd::new().await;
+    let (first, answer) = front.ask("/v1/responses", json!({"model": "ann", "input": "one"}), &[], "1").await;
+    // As the AI SDK sends the second question of a chat.
+    let question = |text: &str| json!([{"type": "input_text", "text": text}]);
+    let items = json!([
+        {"role": "user", "content": question("one")},
+        {"type": "item_reference", "id": answer["output"][0]["id"]},
+        {"role": "user", "content": question("two")},
+    ]);
+    let body = json!({"model": "ann", "input": items, "include": ["reasoning.encrypted_content"], "reasoning": {"summary": "auto"}});
+    let (second, response) = front.ask("/v1/responses", body, &[], "2").await;
+    assert_eq!(second["thread_id"], first["thread_id"]);
+    assert_eq!(context(&second), owned(&[("user", "one"), ("assistant", "1"), ("user", "two")]));
+    assert_eq!(response["previous_response_id"], answer["id"]);
 }

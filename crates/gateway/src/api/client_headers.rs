@@ -12,11 +12,15 @@ use crate::commands::{digest_name, validate};
 const TEMPORARY: &str = "x-antiphon-temporary";
 /// The beginnings of Open WebUI's ids of chats that it does not keep, of this and earlier versions.
 const UNKEPT: [&str; 2] = ["temporary:", "local:"];
+/// Chat ids of front ends that have none yet, or whose template was not filled in.
+const NO_CHAT: [&str; 3] = ["new", "null", "undefined"];
 /// How front ends ask for titles, tags and suggestions: the beginning of the prompt, and what it
 /// contains. Open WebUI's questions about documents begin in the same way, without a history.
-const AUXILIARY: [(&str, &str); 2] = [
+const AUXILIARY: [(&str, &str); 4] = [
     // Open WebUI 0.12.
     ("### Task:\n", "<chat_history>"),
+    ("Your task is to reflect the speaker's likely facial expression", ""),
+    ("You have been provided with a set of responses from various models", ""),
     // LibreChat 0.8.
     ("Provide a concise, 5-word-or-less title for the conversation", "Conversation:"),
 ];
@@ -40,6 +44,9 @@ pub(crate) fn chat(ctx: &RequestContext, headers: &HeaderMap) -> Result<NamedByH
     let Some((_, chat)) = first(headers, &ctx.backend()?.requests.thread_headers)? else {
         return Ok(NamedByHeaders { thread: None, is_temporary, user });
     };
+    if NO_CHAT.contains(&chat) || chat.starts_with("{{") {
+        return Ok(NamedByHeaders { thread: None, is_temporary, user });
+    }
     if is_temporary || UNKEPT.iter().any(|beginning| chat.starts_with(beginning)) {
         return Ok(NamedByHeaders { thread: None, is_temporary: true, user });
     }
@@ -94,7 +101,12 @@ mod tests {
         ] {
             assert!(is_auxiliary(text), "{text}");
         }
-        for text in ["### Task:\nFix the build", "What does <chat_history> mean? ### Task:\n", "hi"] {
+        for text in [
+            "### Task:\nFix the build",
+            "### Task:\nRespond to the user query using the provided context",
+            "What does <chat_history> mean? ### Task:\n",
+            "hi",
+        ] {
             assert!(!is_auxiliary(text), "{text}");
         }
     }

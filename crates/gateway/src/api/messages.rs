@@ -100,14 +100,13 @@ pub(crate) struct MessageBody {
     /// What happens while another turn is in progress; by default the thread's policy.
     #[schema(value_type = Option<schemas::BusyPolicySchema>)]
     busy_policy: Option<String>,
-    /// Names the user of a thread that has none: budgets, facts and erasure of the user include it.
+    /// Names the user of a thread that has none.
     #[schema(min_length = 1, max_length = 256)]
     user_id: Option<String>,
-    /// Who writes, in a thread with several people.
     author: Option<AuthorBody>,
 }
 
-/// The author of an input. It is kept in the metadata of the message, as `author`.
+/// The author of an input, `author` of its metadata.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct AuthorBody {
@@ -174,6 +173,7 @@ pub(crate) async fn send_message(
             None => client_headers::user(&ctx, &headers)?,
         },
         is_temporary: false,
+        history: None,
         agent: body.agent_id.map(|id| ctx.agent_in("agent_id", &id)).transpose()?,
         policy: threads::policy(body.busy_policy.as_deref())?,
         metadata,

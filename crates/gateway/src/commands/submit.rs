@@ -37,6 +37,8 @@ pub(crate) struct Input {
     pub(crate) user: Option<String>,
     /// Whether a new thread is temporary.
     pub(crate) is_temporary: bool,
+    /// Digest of the earlier messages that a new thread begins with.
+    pub(crate) history: Option<[u8; 32]>,
     pub(crate) policy: Option<BusyPolicy>,
     pub(crate) content: String,
     pub(crate) metadata: Metadata,
@@ -178,24 +180,30 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     Ok(Submission::New(Box::new(opened(input, turn, policy, settings))))
 }
 
-/// True if nothing has been written into this thread, so that earlier messages can be imported. A
-/// thread that this gateway knows is in use, even while Postgres is unavailable.
+/// True if nothing has been said in this thread, so that earlier messages can be imported. While
+/// Postgres is unavailable, a thread that `agent` has answered lately counts as used.
 pub(crate) async fn is_unused(
     backend: &Backend,
     thread: &ThreadId,
-    agent: &AgentId,
+    agent: Option<&AgentId>,
 ) -> Result<bool, Problem> {
-    let key = (thread.clone(), Some(agent.clone()));
-    if backend.settings_cache.get(&key, backend.now()).is_some() {
+    let read = backend.store().thread(thread);
+    let known = backend.settings_cache.get(&(thread.clone(), agent.cloned()), backend.now());
+    let row = match known {
+        None => read.await?,
+        Some(_) => match tokio::time::timeout(STORE_TIMEOUT, read).await {
+            Ok(Ok(row)) => row,
+            Ok(Err(_)) | Err(_) => return Ok(false),
+        },
+    };
+    // Retention deletes messages, and the head stays.
+    if row.is_some_and(|row| row.head.is_some()) {
         return Ok(false);
     }
-    if backend.store().thread(thread).await?.is_some_and(|row| row.messages > 0) {
-        return Ok(false);
-    }
-    // A turn that has not ended is in no table.
+    // A turn that has not ended is in no table. An owner that is away has none under way.
     let about = QueryTarget::Thread(thread.clone());
-    let explained = owner_query::explain_up_to_date(backend, thread, &about).await?;
-    Ok(explained.active.is_none() && explained.waiting.is_empty())
+    let explained = owner_query::explain(backend, thread.bucket(), &about).await;
+    Ok(explained.is_none_or(|explained| explained.active.is_none() && explained.waiting.is_empty()))
 }
 
 /// The input of a heartbeat of `batch` for a thread that is not busy. It is refused like a person's
@@ -219,6 +227,7 @@ pub(crate) async fn heartbeat(
         agent: Some(agent),
         user: None,
         is_temporary: false,
+        history: None,
         policy: None,
         content: HEARTBEAT.to_owned(),
         metadata: Metadata::EMPTY,
@@ -353,6 +362,7 @@ fn digest(input: &Input) -> Vec<u8> {
     if !input.parameters.values.is_empty() {
         said.push(input.parameters.values.to_value());
     }
+    said.extend(input.history.map(|history| json!({ "history": history })));
     Sha256::digest(Value::Array(said).to_string()).to_vec()
 }
 

@@ -336,14 +336,13 @@ pub(crate) const TOOLS: &str = "tools belong to the agent's workflow and are cal
 /// Reason for refusing an unsupported field.
 pub(crate) const NOT_HERE: &str = "not supported";
 /// Reason for refusing a request not to store its content.
-pub(crate) const STORE: Field =
-    read("store", ReadShape::Flag, "False: the thread is temporary; not together with a thread.");
-
 /// Why `store: false` is refused in a thread.
 pub(crate) const KEPT: &str = "what is said in a thread is kept: send it without naming a thread";
 
-pub(crate) const LAST_MESSAGE: &str = "The last message is the new input. The history is kept here; of earlier messages \
-                                       only instructions are read.";
+pub(crate) const STORE: Field = read("store", ReadShape::Flag, "False: a temporary thread.");
+
+pub(crate) const LAST_MESSAGE: &str =
+    "The last message is the new input. Earlier ones are read if the thread has none.";
 
 /// Fields that several protocols have.
 pub(crate) const PARALLEL_TOOL_CALLS: Field =
@@ -355,7 +354,7 @@ pub(crate) const PROMPT_CACHE_RETENTION: Field =
 pub(crate) const SAFETY_IDENTIFIER: Field = handed(
     "safety_identifier",
     FieldShape::Text,
-    "Stable id of the end user: names the user of a new thread, unless `user` does, and is for the provider's abuse checks.",
+    "Stable id of the end user, as `user`, and for the provider's abuse checks.",
 );
 pub(crate) const USER: Field =
-    handed("user", FieldShape::Text, "Stable id of the end user: names the user of a new thread.");
+    handed("user", FieldShape::Text, "Stable id of the end user: names the user of a thread that has none.");

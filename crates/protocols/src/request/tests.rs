@@ -167,7 +167,7 @@ mod of_responses {
         assert_eq!(refused(both), "unsupported_parameter previous_response_id");
         let terse = json!({"verbosity": "terse"});
         assert_eq!(refused(json!({"input": "x", "text": terse})), "invalid_value text.verbosity");
-        let summary = json!({"effort": "low", "summary": "auto"});
+        let summary = json!({"effort": "low", "summary": "verbose"});
         assert_eq!(
             refused(json!({"input": "x", "reasoning": summary})),
             "unsupported_parameter reasoning.summary"
@@ -246,8 +246,10 @@ mod of_responses {
                 assert_eq!(refused(parse(id, place.clone())), "unsupported_parameter input[1].id", "{id}");
             }
         }
-        let unplaced = parse(&format!("msg_{answer}-p0"), json!({}));
-        assert_eq!(refused(unplaced), "unsupported_parameter input[1].type");
+        // Without a name the item's own thread is meant.
+        let placed = parse(&format!("msg_{answer}-p0"), json!({})).unwrap();
+        assert_eq!(placed.follows, responses::Follows::Response(responses::id_of(&answer)));
+        assert_eq!(refused(parse("msg_abc", json!({}))), "unsupported_parameter input[1].id");
     }
 
     #[test]

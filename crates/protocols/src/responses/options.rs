@@ -50,3 +50,11 @@ pub(super) fn turn_of_item(id: &str) -> Option<TurnId> {
     part.parse::<u32>().ok()?;
     TurnId::of_answer(&MessageId::parse(message).ok()?).map(|(turn, _)| turn)
 }
+
+/// The id of the response whose answer has the item; `None` for a foreign id.
+pub(super) fn response_of_item(id: &str) -> Option<String> {
+    turn_of_item(id)?;
+    let (_, rest) = id.split_once('_')?;
+    let (message, _) = rest.rsplit_once("-p")?;
+    MessageId::parse(message).ok().map(|message| id_of(&message))
+}

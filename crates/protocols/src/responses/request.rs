@@ -10,7 +10,7 @@ use crate::request::{
     instructions, is_temporary, last_message, object, only, read, refused, required, user,
 };
 
-use super::options::{message_of, turn_of_item};
+use super::options::{message_of, response_of_item, turn_of_item};
 
 /// The body of a `POST`. Source: <https://platform.openai.com/docs/api-reference/responses/create>.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,7 +59,11 @@ pub(crate) const FIELDS: &Known = &[
         ReadShape::Conversation,
         "The thread. Without it and without `previous_response_id` it is a new one.",
     ),
-    refused("include", NOT_HERE),
+    only(
+        "include",
+        &["[]", "[\"reasoning.encrypted_content\"]"],
+        "reasoning is sent as text, and nothing else can be included",
+    ),
     required(
         "input",
         ReadShape::Input,
@@ -124,14 +128,15 @@ const REASONING: &Known = &[
         "How much the model reasons, in the words of its provider.",
     ),
     refused("generate_summary", NOT_HERE),
-    refused("summary", NOT_HERE),
+    only("summary", &["\"auto\"", "\"concise\"", "\"detailed\""], "reasoning is sent in full"),
 ];
 /// Request fields that a response repeats unchanged.
-const SHOWN: [&str; 8] = [
+const SHOWN: [&str; 9] = [
     "instructions",
     "max_output_tokens",
     "parallel_tool_calls",
     "reasoning",
+    "store",
     "temperature",
     "text",
     "tool_choice",
@@ -158,7 +163,10 @@ impl ResponseRequest {
         if let Some(format) = response_format(&fields)? {
             parameters.insert("response_format".to_owned(), format);
         }
-        let follows = follows(&fields, tenant)?;
+        let follows = match follows(&fields, tenant)? {
+            Follows::Nothing => referred(&fields)?.map_or(Follows::Nothing, Follows::Response),
+            named => named,
+        };
         let mut wanted = Wanted { parameters: fields.parameters(parameters)?, ..Wanted::default() };
         if let Some(text) = fields.text("instructions")? {
             Instructions::add(&mut wanted.instructions, fields.path("instructions"), text);
@@ -204,6 +212,14 @@ fn follows(fields: &Fields<'_>, tenant: Option<&Tenant>) -> Result<Follows, BadR
         (None, Some(thread)) => Ok(Follows::Thread(thread)),
         (None, None) => Ok(Follows::Nothing),
     }
+}
+
+/// The response of the last item that the input refers to by its id: its thread has the items.
+fn referred(fields: &Fields<'_>) -> Result<Option<String>, BadRequest> {
+    let Some(Value::Array(_)) = fields.get("input") else { return Ok(None) };
+    let items = fields.array("input")?.into_iter().flatten().rev();
+    let mut references = items.filter(|item| item["type"] == "item_reference");
+    Ok(references.find_map(|item| item["id"].as_str().and_then(response_of_item)))
 }
 
 /// The new input: the last message. The messages before it are in the history of the thread.

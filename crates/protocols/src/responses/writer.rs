@@ -185,7 +185,7 @@ impl ResponseEncoder {
             output: &self.output,
             parallel_tool_calls: shown_or("parallel_tool_calls", Value::Bool(true)),
             previous_response_id: self.terms.previous_response_id.as_deref(),
-            store: true,
+            store: shown("store").and_then(Value::as_bool).unwrap_or(true),
             reasoning: shown("reasoning"),
             temperature: shown("temperature"),
             text: Text::of(shown("text")),

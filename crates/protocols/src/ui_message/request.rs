@@ -54,7 +54,7 @@ pub(crate) const FIELDS: &Known = &[
         ReadShape::OneOf(&["submit-message", "regenerate-message"]),
         "Whether the message is new, or its failed turn is tried again.",
     ),
-    read("userId", ReadShape::Text, "Names the user of a new thread."),
+    read("userId", ReadShape::Text, "Names the user of a thread that has none."),
 ];
 
 impl UiMessageRequest {

@@ -7,12 +7,14 @@ use http_server::error::Problem;
 use model::{AgentId, AgentSetting, Metadata, Role, ThreadId};
 use protocols::request::{BadRequest, SentHistory};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use store::{ImportAct, ImportOutcome, NewThread, ThreadImport};
 
+use crate::api::client_headers::NamedByHeaders;
 use crate::api::protocols::new_thread;
 use crate::app::request_context::RequestContext;
 use crate::backend::Backend;
-use crate::commands::{control, submit};
+use crate::commands::{control, submit, thread_agent};
 
 /// The messages precede the input that came with them; their real times are unknown.
 const BEFORE_MS: i64 = 60_000;
@@ -21,7 +23,9 @@ const BEFORE_MS: i64 = 60_000;
 pub(crate) struct PlaceRequest<'a> {
     /// The thread that the request names.
     pub(crate) thread: Option<ThreadId>,
-    pub(crate) agent: &'a AgentId,
+    pub(crate) headers: NamedByHeaders,
+    /// The agent that the request names.
+    pub(crate) agent: Option<&'a AgentId>,
     pub(crate) key: Option<&'a str>,
     /// The request asks for a thread that is not kept.
     pub(crate) is_temporary: bool,
@@ -32,6 +36,10 @@ pub(crate) struct PlaceRequest<'a> {
 pub(crate) struct RequestPlace {
     pub(crate) thread: ThreadId,
     pub(crate) is_temporary: bool,
+    /// Digest of the earlier messages of a request that names no thread.
+    pub(crate) history: Option<[u8; 32]>,
+    /// What the person said before the input, without an answer.
+    unanswered: Vec<String>,
     /// Messages to write before the input.
     earlier: Vec<Item>,
 }
@@ -39,35 +47,76 @@ pub(crate) struct RequestPlace {
 /// Decides where the input goes. Nothing is written yet.
 ///
 /// # Errors
-/// The agent's settings refuse the history, or it cannot be stored.
+/// The request names a thread and wants none that is kept, the agent's settings refuse the history,
+/// or it cannot be stored.
 pub(crate) async fn place(ctx: &RequestContext, wanted: PlaceRequest<'_>) -> Result<RequestPlace, Problem> {
-    let PlaceRequest { thread: named, agent, key, mut is_temporary, history } = wanted;
+    let PlaceRequest { thread: named, headers, agent, key, is_temporary, history } = wanted;
     let backend = ctx.backend()?;
+    if headers.is_temporary && named.is_some() {
+        let why = "the request names a thread, which is kept: leave one of the two out";
+        return Err(refused("X-Antiphon-Temporary".to_owned(), why.to_owned()).into());
+    }
+    let mut is_temporary = is_temporary || headers.is_temporary;
+    let named = named.or_else(|| headers.thread.filter(|_| !is_temporary));
     let thread = named.clone().map_or_else(|| new_thread(ctx, key), Ok)?;
-    let mut earlier = Vec::new();
-    if let Some(history) = history
-        && (named.is_none() || submit::is_unused(backend, &thread, agent).await?)
-    {
-        let settings = backend.store().agent_admission(agent).await?.settings;
-        match AgentSetting::CLIENT_HISTORY.string(&settings) {
-            Some("refuse") if named.is_none() => return Err(history.refusal().into()),
-            Some("refuse" | "ignore") => {}
-            rule => {
-                is_temporary |= named.is_none() && rule != Some("import");
-                earlier = read(backend, &thread, history)?;
-            }
+    let mut place =
+        RequestPlace { thread, is_temporary, history: None, unanswered: Vec::new(), earlier: Vec::new() };
+    let Some(history) = history else { return Ok(place) };
+    if named.is_some() && !submit::is_unused(backend, &place.thread, agent).await? {
+        return Ok(place);
+    }
+    let agent = match agent {
+        Some(agent) => agent.clone(),
+        None => {
+            let row = backend.store().thread(&place.thread).await?;
+            thread_agent::of_thread(backend, &place.thread, row.as_ref()).await?
+        }
+    };
+    let settings = backend.store().agent_admission(&agent).await?.settings;
+    match AgentSetting::CLIENT_HISTORY.string(&settings) {
+        Some("refuse") => return Err(history.refusal().into()),
+        Some("ignore") => {}
+        rule => {
+            is_temporary |= named.is_none() && rule != Some("import");
+            place.history = named.is_none().then(|| digest(&history));
+            place.earlier = read(backend, &place.thread, history)?;
+            place.unanswered = take_unanswered(&mut place.earlier);
         }
     }
-    Ok(RequestPlace { thread, is_temporary, earlier })
+    Ok(RequestPlace { is_temporary, ..place })
+}
+
+fn digest(history: &SentHistory) -> [u8; 32] {
+    let add = |hash: Sha256, (_, message): &(usize, Value)| hash.chain_update(message.to_string());
+    history.messages.iter().fold(Sha256::new(), add).finalize().into()
+}
+
+/// Takes what the person said after the last answer out of the history, in order. It belongs to the
+/// input: inputs alone are no whole batch, which models do not read.
+fn take_unanswered(items: &mut Vec<Item>) -> Vec<String> {
+    let answered = items.iter().rposition(|item| item.role != Role::User).map_or(0, |last| last + 1);
+    items.drain(answered..).map(|item| item.content).collect()
 }
 
 fn refused(param: String, why: String) -> BadRequest {
     BadRequest::Unsupported { param, why: why.into() }
 }
 
+/// Refuses parts other than text, of which nothing would be left.
+fn only_text(path: &str, content: &Value) -> Result<(), BadRequest> {
+    let is_text = |part: &Value| matches!(part["type"].as_str(), Some("text" | "refusal"));
+    match content.as_array().and_then(|parts| parts.iter().position(|part| !is_text(part))) {
+        Some(at) => Err(refused(format!("{path}[{at}].type"), "only text can be sent".to_owned())),
+        None => Ok(()),
+    }
+}
+
 /// The messages as whole batches.
 fn read(backend: &Backend, thread: &ThreadId, history: SentHistory) -> Result<Vec<Item>, Problem> {
     let param = history.param;
+    for (at, message) in &history.messages {
+        only_text(&format!("{param}[{at}].content"), &message["content"])?;
+    }
     let (places, said): (Vec<usize>, Vec<Value>) = history.messages.into_iter().unzip();
     let path = |index: usize| match places.get(index) {
         Some(at) => format!("{param}[{at}]"),
@@ -81,8 +130,8 @@ fn read(backend: &Backend, thread: &ThreadId, history: SentHistory) -> Result<Ve
         error => refused(param.to_owned(), format!("they cannot be kept in the history: {error}")),
     })?;
     let now = backend.now();
-    let mut messages: Vec<_> = read.into_iter().flat_map(|thread| thread.messages).collect();
-    for message in &mut messages {
+    let messages: Vec<_> = read.into_iter().flat_map(|thread| thread.messages).collect();
+    for message in &messages {
         // The import accepts more role names than the protocol, which has already decided about
         // instructions.
         if message.role == Role::System {
@@ -93,22 +142,34 @@ fn read(backend: &Backend, thread: &ThreadId, history: SentHistory) -> Result<Ve
         if let Err(error) = message.metadata.check_from_client() {
             return Err(refused(path(message.index), error.to_string()).into());
         }
-        message.created_at = Some(now.plus_ms(-BEFORE_MS));
     }
-    Ok(foreign::assign_positions(thread, messages, now).items)
+    // The ids of the messages depend on what they say, and not on when they were sent: a copy of
+    // the request writes the same ones.
+    let mut items = foreign::assign_positions(thread, messages, now).items;
+    for item in &mut items {
+        item.created_at = now.plus_ms(-BEFORE_MS);
+    }
+    Ok(items)
 }
 
 impl RequestPlace {
+    /// The text of the input, with what was said before it and has no answer.
+    pub(crate) fn input(&mut self, text: String) -> String {
+        let mut texts = std::mem::take(&mut self.unanswered);
+        texts.push(text);
+        texts.join("\n\n")
+    }
+
     /// Writes the earlier messages, if there are any. If the thread has messages already, the
     /// request was repeated, and nothing is written.
     pub(crate) async fn write(self, ctx: &RequestContext, agent: &AgentId) -> Result<(), Problem> {
-        let Self { thread, earlier, is_temporary } = self;
+        let Self { thread, earlier, is_temporary, .. } = self;
         let backend = ctx.backend()?;
         if earlier.is_empty() {
             return Ok(());
         }
         let has_messages = async || -> Result<bool, Problem> {
-            Ok(backend.store().thread(&thread).await?.is_some_and(|row| row.messages > 0))
+            Ok(backend.store().thread(&thread).await?.is_some_and(|row| row.head.is_some()))
         };
         if has_messages().await? {
             return Ok(());

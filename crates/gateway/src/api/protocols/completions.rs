@@ -59,28 +59,29 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, Problem> {
     let backend = ctx.backend()?;
     let agent = models::agent_of_model(backend, ctx.tenant(), &request.model).await?;
     let repeats = Repeats::of_key(key.as_deref());
-    let chat = client_headers::chat(&ctx, &headers)?;
-    // Questions are streamed by the front ends that send such requests.
+    let mut chat = client_headers::chat(&ctx, &headers)?;
+    let user = request.user.or(chat.user.take());
     let is_auxiliary = request.thread.is_none()
         && request.wanted.history.is_none()
-        && !request.stream
         && client_headers::is_auxiliary(&request.text);
     let wanted = client_history::PlaceRequest {
-        thread: request.thread.or_else(|| chat.thread.filter(|_| !is_auxiliary && !request.is_temporary)),
-        agent: &agent,
+        thread: request.thread,
+        headers: chat,
+        agent: Some(&agent),
         key: key.as_deref(),
-        is_temporary: request.is_temporary || is_auxiliary || chat.is_temporary,
+        is_temporary: request.is_temporary || is_auxiliary,
         history: request.wanted.history.take(),
     };
-    let place = client_history::place(&ctx, wanted).await?;
+    let mut place = client_history::place(&ctx, wanted).await?;
     let thread = place.thread.clone();
     let input = Input {
         thread: thread.clone(),
         agent: Some(agent),
-        user: request.user.or(chat.user),
+        user,
         is_temporary: place.is_temporary,
+        history: place.history,
         policy: None,
-        content: request.text,
+        content: place.input(request.text),
         metadata: request.metadata,
         parameters: TurnParameters::new(request.wanted)?,
         key,

@@ -126,28 +126,32 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, Problem> {
     let backend = ctx.backend()?;
     let repeats = Repeats::of_key(key.as_deref());
     let named = named_thread(&ctx, &request, key.as_deref()).await?;
-    let chat = client_headers::chat(&ctx, &headers)?;
+    let mut chat = client_headers::chat(&ctx, &headers)?;
+    let user = request.user.take().or(chat.user.take());
+    let is_auxiliary =
+        named.is_none() && request.wanted.history.is_none() && client_headers::is_auxiliary(&request.text);
     let agent = match &request.model {
         Some(model) => Some(models::agent_of_model(backend, ctx.tenant(), model).await?),
         None => None,
     };
-    let default = backend.default_agent_of(ctx.tenant());
     let wanted = client_history::PlaceRequest {
-        thread: named.or_else(|| chat.thread.filter(|_| !request.is_temporary)),
-        agent: agent.as_ref().unwrap_or(&default),
+        thread: named,
+        headers: chat,
+        agent: agent.as_ref(),
         key: key.as_deref(),
-        is_temporary: request.is_temporary || chat.is_temporary,
+        is_temporary: request.is_temporary || is_auxiliary,
         history: request.wanted.history.take(),
     };
-    let place = client_history::place(&ctx, wanted).await?;
+    let mut place = client_history::place(&ctx, wanted).await?;
     let thread = place.thread.clone();
     let input = Input {
         thread: thread.clone(),
         agent,
-        user: request.user.clone().or(chat.user),
+        user,
         is_temporary: place.is_temporary,
+        history: place.history,
         policy: None,
-        content: request.text.clone(),
+        content: place.input(request.text.clone()),
         metadata: request.metadata.clone(),
         parameters: TurnParameters::new(request.wanted.clone())?,
         key,

@@ -129,6 +129,7 @@ async fn say(posted: ProtocolRequest) -> Result<Response, Problem> {
     let input = Input {
         user: request.user.or(client_headers::user(&ctx, &headers)?),
         is_temporary: false,
+        history: None,
         thread: request.thread,
         agent: request.agent,
         policy: None,

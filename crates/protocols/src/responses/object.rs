@@ -79,6 +79,9 @@ pub(super) struct Failure<'a> {
     #[serde(serialize_with = "with_code")]
     #[schema(value_type = String)]
     message: &'a StreamError,
+    // The AI SDK requires it.
+    #[serde(rename = "type")]
+    kind: &'static str,
 }
 
 /// Why an answer is incomplete.
@@ -159,6 +162,9 @@ pub(super) enum ResponseProgress {
     Failed(StreamError),
 }
 
+/// Code and type of each failure.
+const SERVER_ERROR: &str = "server_error";
+
 impl ResponseProgress {
     pub(super) fn status(&self) -> &'static str {
         match self {
@@ -173,7 +179,7 @@ impl ResponseProgress {
 
     pub(super) fn error(&self) -> Option<Failure<'_>> {
         match self {
-            Self::Failed(message) => Some(Failure { code: "server_error", message }),
+            Self::Failed(message) => Some(Failure { code: SERVER_ERROR, message, kind: SERVER_ERROR }),
             _ => None,
         }
     }

@@ -277,7 +277,7 @@ fn a_failure_is_in_the_object() {
                     "failed",
                     2,
                     "failed",
-                    r#"{"code":"server_error","message":"stalled: no more"}"#,
+                    r#"{"code":"server_error","message":"stalled: no more","type":"server_error"}"#,
                     "",
                     "null"
                 )],

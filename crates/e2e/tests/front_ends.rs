@@ -461,19 +461,34 @@ async fn a_chat_that_moves_in_is_imported_once() {
         assert_eq!((refused.status, &error["param"]), (400, &json!(param)), "{}", refused.text);
     }
     // The settings of the agent that answers decide, also if the request names none.
-    front.fixture.settle("strict", json!({"client_history": "refuse"})).await;
+    front.fixture.settle("strict", json!({"client_history": "ignore"})).await;
     api.create_thread(&json!({"thread_id": "empty", "agent_id": "strict"})).await.unwrap();
     let items = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]);
-    let refused = api
-        .send("POST", "/v1/responses", Some(&json!({"conversation": "empty", "input": items})), &[])
-        .await
-        .unwrap();
+    let (asked, _) =
+        front.ask("/v1/responses", json!({"conversation": "empty", "input": items}), &[], "d").await;
+    assert_eq!(context(&asked), owned(&[("user", "c")]));
+    // A history that is cut after a result is no whole one.
+    let call = json!([{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
+    let cut = json!({"model": "ann", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null, "tool_calls": call},
+        {"role": "tool", "tool_call_id": "c", "content": "r"}, {"role": "user", "content": "b"}]});
+    let refused = api.send("POST", "/v1/chat/completions", Some(&cut), &[]).await.unwrap();
     assert_eq!(
-        (refused.status, &refused.json().unwrap()["error"]["code"]),
-        (400, &json!("no_thread")),
+        (refused.status, &refused.json().unwrap()["error"]["param"]),
+        (400, &json!("messages")),
         "{}",
         refused.text
     );
+    // A message without an answer belongs to the input, also when the request comes again.
+    let again = || async move {
+        let body = body(&[("user", "A"), ("user", "B")]);
+        let headers = [("idempotency-key", "k"), ("X-Antiphon-Chat", "two")];
+        api.send("POST", "/v1/chat/completions", Some(&body), &headers).await.unwrap().json().unwrap()
+    };
+    let request = tokio::spawn(again());
+    let asked = front.workflow.next(SOON).await.unwrap();
+    assert_eq!(context(&asked.raw), owned(&[("user", "A\n\nB")]));
+    asked.answer("C").await.unwrap();
+    assert_eq!(request.await.unwrap()["id"], again().await["id"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -492,4 +507,19 @@ async fn items_of_an_answer_name_its_thread() {
     assert_eq!(second["thread_id"], first["thread_id"]);
     assert_eq!(context(&second), owned(&[("user", "one"), ("assistant", "1"), ("user", "two")]));
     assert_eq!(response["previous_response_id"], answer["id"]);
+    // A question whose turn has failed is in no thread, and an answer of another provider neither.
+    let reference = json!({"type": "item_reference", "id": response["output"][0]["id"]});
+    let mut items = json!([reference, {"role": "user", "content": question("three")}, {"role": "user", "content": question("four")}]);
+    let (third, _) =
+        front.ask("/v1/responses", json!({"model": "ann", "input": items.clone()}), &[], "3").await;
+    assert_eq!(context(&third).pop(), Some(("user".to_owned(), "three\n\nfour".to_owned())));
+    items[1]["role"] = json!("assistant");
+    let body = json!({"model": "ann", "input": items});
+    let refused = front.fixture.api().send("POST", "/v1/responses", Some(&body), &[]).await.unwrap();
+    assert_eq!(
+        (refused.status, &refused.json().unwrap()["error"]["param"]),
+        (400, &json!("input[1].role")),
+        "{}",
+        refused.text
+    );
 }

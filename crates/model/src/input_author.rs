@@ -36,7 +36,10 @@ impl Metadata {
 
     /// The name of the author of an input.
     pub fn author_name(&self) -> Option<&str> {
-        self.get(AUTHOR)?.get(NAME)?.as_str().filter(|name| !name.trim().is_empty())
+        self.get(AUTHOR)?
+            .get(NAME)?
+            .as_str()
+            .filter(|name| !name.trim().is_empty() && name.len() <= InputAuthor::MAX_BYTES)
     }
 }
 

@@ -164,7 +164,7 @@ impl CleanupKind {
             // A session is deleted with all its messages.
             Self::ReasoningSessions => 1,
             // So is a thread, which may have a long history.
-            Self::TemporaryThreads => 50,
+            Self::TemporaryThreads => 5,
             kind if kind.is_sized() => 20_000,
             _ => 5_000,
         }
@@ -203,8 +203,11 @@ impl CleanupKind {
                 // The title of a thread without messages is the text of its failed turn.
                 rest: ", unlisted AS (DELETE FROM thread_list AS l USING gone AS g
                            WHERE l.bucket = g.bucket AND l.thread_id = g.thread_id AND l.active_at <= g.failed_at
-                             AND NOT EXISTS (SELECT FROM threads AS h WHERE h.bucket = l.bucket AND h.thread_id = l.thread_id
-                                                     AND h.head_position IS NOT NULL OFFSET 0))",
+                             AND NOT EXISTS (SELECT FROM threads AS h WHERE h.bucket = l.bucket AND h.thread_id = l.thread_id OFFSET 0))
+                       , untitled AS (UPDATE thread_list AS l SET title = NULL, title_by = NULL FROM gone AS g
+                           WHERE l.bucket = g.bucket AND l.thread_id = g.thread_id AND l.title_by = 'input'
+                             AND EXISTS (SELECT FROM threads AS h WHERE h.bucket = l.bucket AND h.thread_id = l.thread_id
+                                         AND h.head_position IS NULL OFFSET 0))",
                 ..CleanupTable::sized(
                     "failed_turns",
                     "failed_at",

@@ -169,9 +169,13 @@ async fn a_temporary_thread_that_a_client_changes_is_kept() {
         all.iter().map(ThreadId::to_string).collect()
     };
     assert_eq!(ids().await, Vec::<String>::new(), "exports have no temporary threads");
+    store.name_user(&thread("t"), "kim").await.unwrap();
     let title = ThreadPatch { title: Some(Some("Kept".to_owned())), ..ThreadPatch::default() };
     assert_eq!(store.patch_thread(&thread("t"), &title).await.unwrap(), PatchOutcome::Done);
     assert!(!is_temporary(&store, "t").await && is_temporary(&store, "other").await);
+    let of_kim = ThreadFilter { user: Some("kim".to_owned()), ..ThreadFilter::default() };
+    let page = store.list_threads(None, &of_kim, 10).await.unwrap();
+    assert_eq!(page.threads[0].listing.agent, Some(agent("ann")));
     assert_eq!((listed(&store).await, ids().await), (vec!["t".to_owned()], vec!["t".to_owned()]));
     database.execute("UPDATE threads SET created_at = created_at - interval '2 days'").await;
     assert_eq!(store.clean_up(CleanupKind::TemporaryThreads, DAY, 10).await.unwrap(), 1);

@@ -78,8 +78,8 @@ impl Default for CleanupConfig {
             // Most countries require business records to be kept for about ten years.
             aged(Kind::UsageDays, 3_653),
             aged(Kind::ReasoningSessions, 30),
-            // A turn that waits for a service over a weekend still has its history.
-            aged(Kind::TemporaryThreads, 7),
+            // As long as idempotency keys: a request that is sent again finds its answer.
+            aged(Kind::TemporaryThreads, 1),
         ];
         Self { every: Duration::from_secs(60), rules }
     }

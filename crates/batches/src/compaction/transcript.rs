@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use model::{Message, Role, is_memory_tool, is_reasoning_tool, quoting};
+use model::{Message, Metadata, Role, is_memory_tool, is_reasoning_tool, quoting};
 
 use crate::item::ItemCall;
 use crate::results_of_kind::ResultsOfKind;
@@ -57,7 +57,7 @@ pub fn transcript_of_turn(messages: &[Message], most_bytes: usize) -> String {
             line_of(
                 message.role,
                 message.role.name(),
-                &message.content,
+                &said(message.role, &message.metadata, &message.content),
                 &ItemCall::all_of(message.tool_calls.as_ref()),
             )
         })
@@ -81,7 +81,7 @@ pub fn transcript_for_memory(messages: &[Message], most_bytes: usize) -> String 
         }
         let is_made_up = message.role == Role::User && message.metadata.is_synthetic();
         let role = if is_made_up { Role::System } else { message.role };
-        line_of(role, role.name(), &message.content, &calls)
+        line_of(role, role.name(), &said(role, &message.metadata, &message.content), &calls)
     };
     without_middle(messages.iter().map(line).collect(), most_bytes)
 }
@@ -100,11 +100,15 @@ fn without_middle(text: String, most_bytes: usize) -> String {
 
 fn line(item: &Item) -> String {
     let who = if item.is_note() { "note" } else { item.role.name() };
-    let content = match item.metadata.author_name().filter(|_| item.role == Role::User) {
-        Some(author) => Cow::Owned(quoting::said_by(author, &item.content)),
-        None => Cow::Borrowed(&*item.content),
-    };
-    line_of(item.role, who, &content, &item.calls())
+    line_of(item.role, who, &said(item.role, &item.metadata, &item.content), &item.calls())
+}
+
+/// The text of a message, after the name of the person who wrote it.
+fn said<'a>(role: Role, metadata: &Metadata, content: &'a str) -> Cow<'a, str> {
+    match metadata.author_name().filter(|_| role == Role::User) {
+        Some(author) => Cow::Owned(quoting::said_by(author, content)),
+        None => Cow::Borrowed(content),
+    }
 }
 
 /// A line begins with a role only where an item begins, because later lines of a text are indented.

@@ -174,6 +174,7 @@ pub(crate) async fn send_message(
         },
         is_temporary: false,
         history: None,
+        unanswered: None,
         agent: body.agent_id.map(|id| ctx.agent_in("agent_id", &id)).transpose()?,
         policy: threads::policy(body.busy_policy.as_deref())?,
         metadata,

@@ -1,6 +1,7 @@
 //! Resolves an input before it is sent: it opens a new turn, its key leads to an existing turn, or
 //! it is refused.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use http_server::error::{BudgetProblem, ErrorCode, Problem};
@@ -37,16 +38,28 @@ pub(crate) struct Input {
     pub(crate) user: Option<String>,
     /// Whether a new thread is temporary.
     pub(crate) is_temporary: bool,
-    /// Digest of the earlier messages that a new thread begins with.
+    /// Digest of the earlier messages of the request.
     pub(crate) history: Option<[u8; 32]>,
     pub(crate) policy: Option<BusyPolicy>,
     pub(crate) content: String,
+    /// What the person said before `content` in the same request, without an answer.
+    pub(crate) unanswered: Option<String>,
     pub(crate) metadata: Metadata,
     pub(crate) parameters: TurnParameters,
     pub(crate) key: Option<String>,
     /// Options that the client sets for the turn, except `policy` and `parameters`, which are
     /// resolved with the settings of thread and agent.
     pub(crate) options: TurnOptions,
+}
+
+impl Input {
+    /// The whole text of the input.
+    pub(crate) fn text(&self) -> Cow<'_, str> {
+        match &self.unanswered {
+            Some(before) => Cow::Owned(format!("{before}\n\n{}", self.content)),
+            None => Cow::Borrowed(&self.content),
+        }
+    }
 }
 
 /// The resolved input.
@@ -141,6 +154,11 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
     }
     let is_claimed = claimed.is_some();
     let mut turn = claimed.map_or_else(|| turn_id(input, &digest), Ok)?;
+    // A temporary thread of a key outlives the key.
+    if input.is_temporary && input.key.is_some() && store.is_expired(&input.thread, &turn.input()).await? {
+        let detail = "the turn of this key was done, and its temporary thread was emptied; use another key";
+        return Err(Problem::new(ErrorCode::TurnDeleted, detail));
+    }
     let named = thread.as_ref().map(|row| &row.named);
     let agent = match &input.agent {
         Some(agent) => agent.clone(),
@@ -230,6 +248,7 @@ pub(crate) async fn heartbeat(
         history: None,
         policy: None,
         content: HEARTBEAT.to_owned(),
+        unanswered: None,
         metadata: Metadata::EMPTY,
         parameters: TurnParameters::default(),
         key: None,
@@ -253,7 +272,7 @@ fn opened(input: &Input, turn: TurnId, busy_policy: BusyPolicy, settings: Thread
         thread: input.thread.clone(),
         agent: settings.agent,
         run: 0,
-        content: input.content.clone(),
+        content: input.text().into_owned(),
         origin: TurnOrigin::of_person(&input.metadata),
         metadata: input.metadata.clone(),
         actor: None,

@@ -163,15 +163,15 @@ impl ResponseRequest {
         if let Some(format) = response_format(&fields)? {
             parameters.insert("response_format".to_owned(), format);
         }
-        let follows = match follows(&fields, tenant)? {
-            Follows::Nothing => referred(&fields)?.map_or(Follows::Nothing, Follows::Response),
-            named => named,
-        };
+        let named = follows(&fields, tenant)?;
+        let referred = if named == Follows::Nothing { referred(&fields)? } else { None };
+        let is_referred = referred.is_some();
+        let follows = referred.map_or(named, Follows::Response);
         let mut wanted = Wanted { parameters: fields.parameters(parameters)?, ..Wanted::default() };
         if let Some(text) = fields.text("instructions")? {
             Instructions::add(&mut wanted.instructions, fields.path("instructions"), text);
         }
-        let text = input(&fields, &follows, &mut wanted)?;
+        let text = input(&fields, &follows, is_referred, &mut wanted)?;
         let names_thread = follows != Follows::Nothing;
         Ok(Self {
             model: fields.model("model")?,
@@ -223,7 +223,12 @@ fn referred(fields: &Fields<'_>) -> Result<Option<String>, BadRequest> {
 }
 
 /// The new input: the last message. The messages before it are in the history of the thread.
-fn input(fields: &Fields<'_>, follows: &Follows, wanted: &mut Wanted) -> Result<String, BadRequest> {
+fn input(
+    fields: &Fields<'_>,
+    follows: &Follows,
+    is_referred: bool,
+    wanted: &mut Wanted,
+) -> Result<String, BadRequest> {
     if !matches!(fields.get("input"), Some(Value::Array(_))) {
         return input_of(fields, "input", &RULES);
     }
@@ -240,6 +245,9 @@ fn input(fields: &Fields<'_>, follows: &Follows, wanted: &mut Wanted) -> Result<
     }
     let (message, earlier) = last_message(fields, "input")?;
     let earlier_at = instructions("input", earlier, "content", &RULES, &mut wanted.instructions)?;
+    if is_referred {
+        return after_references(earlier, &message);
+    }
     let is_of_user = |item: &Value| item["role"] == "user";
     if *follows != Follows::Nothing && earlier.last().is_some_and(is_of_user) {
         // Nothing has answered the earlier input, so it would be lost.
@@ -257,6 +265,23 @@ fn input(fields: &Fields<'_>, follows: &Follows, wanted: &mut Wanted) -> Result<
         });
     }
     input_of(&message, "content", &RULES)
+}
+
+/// What the person says after the last item that the input refers to by its id. Messages whose turns
+/// have failed are in no thread, so they are a part of the input.
+fn after_references(earlier: &[Value], message: &Fields<'_>) -> Result<String, BadRequest> {
+    let begin = earlier.iter().rposition(|item| item["type"] == "item_reference").map_or(0, |at| at + 1);
+    let mut texts = Vec::new();
+    for (index, item) in earlier.iter().enumerate().skip(begin) {
+        let item = Fields::inside(format!("input[{index}]"), item)?;
+        match item.text("role")? {
+            Some("user") => texts.push(input_of(&item, "content", &RULES)?),
+            Some("system" | "developer") => {}
+            _ => return Err(item.unsupported("role", "the thread of the items before it has no such answer")),
+        }
+    }
+    texts.push(input_of(message, "content", &RULES)?);
+    Ok(texts.join("\n\n"))
 }
 
 /// An item of an input in the form of chat completions. A call of the agent has its result in the

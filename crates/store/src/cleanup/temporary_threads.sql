@@ -32,16 +32,6 @@ WITH full_ones AS MATERIALIZED (
 , compactions_gone AS (DELETE FROM compactions AS t USING old AS o WHERE t.bucket = o.bucket AND t.thread_id = o.thread_id)
 -- Facts of a user stay; those of the thread serve no thread any more.
 , facts_gone AS (DELETE FROM facts AS t USING old AS o WHERE t.thread_id = o.thread_id AND t.scope = 'thread:' || o.thread_id)
--- A copy must not outlive its original.
-, copies AS (
-    DELETE FROM reasoning_sessions AS r USING old AS o WHERE r.source_threads @> ARRAY[o.thread_id]
-    RETURNING r.bucket, r.session_id
-)
-, audited AS (
-    -- Arrays, because with them the planner always uses the index.
-    DELETE FROM audit_log WHERE bucket = ANY (ARRAY(SELECT bucket FROM copies))
-      AND subject_id = ANY (ARRAY(SELECT session_id || '+reasoning' FROM copies))
-)
 , emptied AS (
     UPDATE threads AS t
     SET emptied_at = clock_timestamp(), message_count = 0, hidden_count = 0, revision = t.revision + 1

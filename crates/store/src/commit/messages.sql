@@ -17,6 +17,8 @@
     ON CONFLICT (bucket, thread_id) DO UPDATE
     SET head_position = greatest(t.head_position, excluded.head_position),
         agent_id = coalesce(t.agent_id, excluded.agent_id),
+        -- What is said late in a temporary thread is deleted as well.
+        emptied_at = NULL,
         message_count = t.message_count + excluded.message_count,
         hidden_count = t.hidden_count + excluded.hidden_count,
         last_number = t.last_number + excluded.last_number

@@ -76,6 +76,7 @@ async fn say(posted: ProtocolRequest) -> Result<Response, Problem> {
         user: client_headers::user(&ctx, &headers)?,
         is_temporary: false,
         history: None,
+        unanswered: None,
         policy: None,
         content: request.text,
         metadata: with_client_id(metadata, request.input_id.as_deref()),

@@ -36,10 +36,10 @@ pub(crate) struct PlaceRequest<'a> {
 pub(crate) struct RequestPlace {
     pub(crate) thread: ThreadId,
     pub(crate) is_temporary: bool,
-    /// Digest of the earlier messages of a request that names no thread.
+    /// Digest of the earlier messages of the request.
     pub(crate) history: Option<[u8; 32]>,
     /// What the person said before the input, without an answer.
-    unanswered: Vec<String>,
+    pub(crate) unanswered: Option<String>,
     /// Messages to write before the input.
     earlier: Vec<Item>,
 }
@@ -59,8 +59,9 @@ pub(crate) async fn place(ctx: &RequestContext, wanted: PlaceRequest<'_>) -> Res
     let mut is_temporary = is_temporary || headers.is_temporary;
     let named = named.or_else(|| headers.thread.filter(|_| !is_temporary));
     let thread = named.clone().map_or_else(|| new_thread(ctx, key), Ok)?;
+    let digest = history.as_ref().map(digest);
     let mut place =
-        RequestPlace { thread, is_temporary, history: None, unanswered: Vec::new(), earlier: Vec::new() };
+        RequestPlace { thread, is_temporary, history: digest, unanswered: None, earlier: Vec::new() };
     let Some(history) = history else { return Ok(place) };
     if named.is_some() && !submit::is_unused(backend, &place.thread, agent).await? {
         return Ok(place);
@@ -74,13 +75,17 @@ pub(crate) async fn place(ctx: &RequestContext, wanted: PlaceRequest<'_>) -> Res
     };
     let settings = backend.store().agent_admission(&agent).await?.settings;
     match AgentSetting::CLIENT_HISTORY.string(&settings) {
-        Some("refuse") => return Err(history.refusal().into()),
-        Some("ignore") => {}
+        Some("refuse") if named.is_none() => return Err(history.refusal().into()),
+        Some("refuse" | "ignore") => {}
         rule => {
             is_temporary |= named.is_none() && rule != Some("import");
-            place.history = named.is_none().then(|| digest(&history));
+            let param = history.param;
             place.earlier = read(backend, &place.thread, history)?;
             place.unanswered = take_unanswered(&mut place.earlier);
+            if place.earlier.iter().zip(place.earlier.iter().skip(1).map(Some).chain([None])).any(is_cut) {
+                let why = "each call of a tool needs its result, and each result an answer";
+                return Err(refused(param.to_owned(), why.to_owned()).into());
+            }
         }
     }
     Ok(RequestPlace { is_temporary, ..place })
@@ -93,9 +98,16 @@ fn digest(history: &SentHistory) -> [u8; 32] {
 
 /// Takes what the person said after the last answer out of the history, in order. It belongs to the
 /// input: inputs alone are no whole batch, which models do not read.
-fn take_unanswered(items: &mut Vec<Item>) -> Vec<String> {
+fn take_unanswered(items: &mut Vec<Item>) -> Option<String> {
     let answered = items.iter().rposition(|item| item.role != Role::User).map_or(0, |last| last + 1);
-    items.drain(answered..).map(|item| item.content).collect()
+    let texts: Vec<String> = items.drain(answered..).map(|item| item.content).collect();
+    (!texts.is_empty()).then(|| texts.join("\n\n"))
+}
+
+/// True for the last message of a batch that is not its answer: models do not read such batches.
+fn is_cut((item, next): (&Item, Option<&Item>)) -> bool {
+    let is_last = next.is_none_or(|next| next.batch_id != item.batch_id);
+    is_last && (item.role != Role::Assistant || item.calls().iter().any(|call| call.result.is_none()))
 }
 
 fn refused(param: String, why: String) -> BadRequest {
@@ -153,13 +165,6 @@ fn read(backend: &Backend, thread: &ThreadId, history: SentHistory) -> Result<Ve
 }
 
 impl RequestPlace {
-    /// The text of the input, with what was said before it and has no answer.
-    pub(crate) fn input(&mut self, text: String) -> String {
-        let mut texts = std::mem::take(&mut self.unanswered);
-        texts.push(text);
-        texts.join("\n\n")
-    }
-
     /// Writes the earlier messages, if there are any. If the thread has messages already, the
     /// request was repeated, and nothing is written.
     pub(crate) async fn write(self, ctx: &RequestContext, agent: &AgentId) -> Result<(), Problem> {
@@ -168,8 +173,10 @@ impl RequestPlace {
         if earlier.is_empty() {
             return Ok(());
         }
+        // A temporary thread whose messages were deleted is empty; others keep their head.
         let has_messages = async || -> Result<bool, Problem> {
-            Ok(backend.store().thread(&thread).await?.is_some_and(|row| row.head.is_some()))
+            let row = backend.store().thread(&thread).await?;
+            Ok(row.is_some_and(|row| row.messages > 0 || (!is_temporary && row.head.is_some())))
         };
         if has_messages().await? {
             return Ok(());

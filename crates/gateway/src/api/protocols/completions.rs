@@ -72,7 +72,7 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, Problem> {
         is_temporary: request.is_temporary || is_auxiliary,
         history: request.wanted.history.take(),
     };
-    let mut place = client_history::place(&ctx, wanted).await?;
+    let place = client_history::place(&ctx, wanted).await?;
     let thread = place.thread.clone();
     let input = Input {
         thread: thread.clone(),
@@ -80,8 +80,9 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, Problem> {
         user,
         is_temporary: place.is_temporary,
         history: place.history,
+        unanswered: place.unanswered.clone(),
         policy: None,
-        content: place.input(request.text),
+        content: request.text,
         metadata: request.metadata,
         parameters: TurnParameters::new(request.wanted)?,
         key,

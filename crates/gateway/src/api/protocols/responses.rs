@@ -142,7 +142,7 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, Problem> {
         is_temporary: request.is_temporary || is_auxiliary,
         history: request.wanted.history.take(),
     };
-    let mut place = client_history::place(&ctx, wanted).await?;
+    let place = client_history::place(&ctx, wanted).await?;
     let thread = place.thread.clone();
     let input = Input {
         thread: thread.clone(),
@@ -150,8 +150,9 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, Problem> {
         user,
         is_temporary: place.is_temporary,
         history: place.history,
+        unanswered: place.unanswered.clone(),
         policy: None,
-        content: place.input(request.text.clone()),
+        content: request.text.clone(),
         metadata: request.metadata.clone(),
         parameters: TurnParameters::new(request.wanted.clone())?,
         key,

@@ -130,6 +130,7 @@ async fn say(posted: ProtocolRequest) -> Result<Response, Problem> {
         user: request.user.or(client_headers::user(&ctx, &headers)?),
         is_temporary: false,
         history: None,
+        unanswered: None,
         thread: request.thread,
         agent: request.agent,
         policy: None,

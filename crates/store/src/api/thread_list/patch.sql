@@ -3,12 +3,12 @@
 -- $8 whether the agent changes, $9 the agent. A temporary thread that a client changes is kept.
 WITH known AS MATERIALIZED (
     -- Locked in the order in which commits lock: the thread before its row of the list.
-    SELECT t.created_at FROM threads AS t WHERE t.bucket = $1 AND t.thread_id = $2 FOR NO KEY UPDATE
+    SELECT t.created_at, t.agent_id, t.metadata FROM threads AS t WHERE t.bucket = $1 AND t.thread_id = $2 FOR NO KEY UPDATE
 )
 , patched AS (
     INSERT INTO thread_list AS l (bucket, thread_id, tenant, active_at, title, title_by, is_archived, agent_id, user_id, version)
-    SELECT $1, $2, antiphon_tenant_of($2), k.created_at, $5, CASE WHEN $5 IS NOT NULL THEN 'client' END, coalesce($6, false), $9,
-           antiphon_listed_user($7), 1
+    SELECT $1, $2, antiphon_tenant_of($2), k.created_at, $5, CASE WHEN $5 IS NOT NULL THEN 'client' END, coalesce($6, false),
+           CASE WHEN $8 THEN $9 ELSE k.agent_id END, antiphon_listed_user(coalesce($7, k.metadata)), 1
     FROM known AS k
     WHERE coalesce($3, 0) = 0
        OR EXISTS (SELECT FROM thread_list AS o WHERE o.bucket = $1 AND o.thread_id = $2)

@@ -113,6 +113,10 @@ async fn a_temporary_thread_is_emptied_after_its_last_message() {
              SELECT bucket, thread_id, 't-' || thread_id, 'ann', 0, 'x', '{}', 'c', 'x', true FROM threads;
              INSERT INTO responses (bucket, turn_id, thread_id, model, background, metadata)
              SELECT bucket, 't-' || thread_id, thread_id, 'm', false, '{}' FROM threads;
+             INSERT INTO compactions (bucket, thread_id, compaction_id, through_position, strategy, valid_from_position)
+             SELECT bucket, thread_id, 1, 1, 'age', 1 FROM threads;
+             INSERT INTO facts (bucket, agent_id, fact_id, scope, thread_id, text, kind, confidence)
+             SELECT bucket, 'ann', thread_id, 'thread:' || thread_id, thread_id, 'x', 'x', 1 FROM threads;
              INSERT INTO feedback (bucket, thread_id, message_id, user_id, tenant, agent_id, score)
              SELECT bucket, thread_id, 'm', '', antiphon_tenant_of(thread_id), 'ann', 1 FROM threads;
              INSERT INTO usage (input_tokens, output_tokens, bucket, call, is_partial, thread_id, message_id, agent_id, kind)
@@ -133,8 +137,7 @@ async fn a_temporary_thread_is_emptied_after_its_last_message() {
             assert_eq!(count(table, name).await, 0, "{table} of {name}");
         }
     }
-    for table in ["messages", "idempotency_keys", "failed_messages", "failed_turns", "responses", "feedback"]
-    {
+    for table in TABLES {
         for name in ["continued", "kept"] {
             assert!(count(table, name).await > 0, "{table} of {name}");
         }

@@ -241,7 +241,7 @@ async fn requests_with_a_history_leave_no_thread() {
     let refused = front.fixture.api().send("POST", "/v1/responses", Some(&named), &[]).await.unwrap();
     assert_eq!((refused.status, &refused.json().unwrap()["error"]["param"]), (400, &json!("store")));
 
-    // Nothing follows the turns, no list has the threads, and their answers can be read by their ids.
+    // Nothing follows the turns, no list has the threads, and their answers can be read by id.
     front.fixture.until_settled().await;
     front.fixture.no_request_comes(&front.workflow).await;
     assert_eq!(front.listed().await, Vec::<String>::new());

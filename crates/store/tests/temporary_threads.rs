@@ -150,7 +150,11 @@ async fn a_temporary_thread_is_emptied_after_its_last_message() {
     late.turns = vec![finishes("old", &turn("old", "n2"), 0, position(now), None)];
     owner.commit(&late).await.unwrap();
     assert_eq!(listed(&store).await, ["kept"]);
-    // The rows follow after two months; what the calls cost stays.
+    // What is said late is deleted in its turn. The rows follow after two months; what the calls
+    // cost stays.
+    assert_eq!((clean().await, count("messages", "old").await), (0, 4));
+    database.execute("UPDATE threads SET head_position = 1 WHERE thread_id = 'old'").await;
+    assert_eq!((clean().await, count("messages", "old").await), (1, 0));
     database
         .execute("UPDATE threads SET emptied_at = emptied_at - interval '61 days' WHERE thread_id = 'old'")
         .await;

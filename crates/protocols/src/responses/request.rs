@@ -267,8 +267,8 @@ fn input(
     input_of(&message, "content", &RULES)
 }
 
-/// What the person says after the last item that the input refers to by its id. Messages whose turns
-/// have failed are in no thread, so they are a part of the input.
+/// What the person says after the last item that the input refers to by its id. Messages whose
+/// turns have failed are in no thread, so they are a part of the input.
 fn after_references(earlier: &[Value], message: &Fields<'_>) -> Result<String, BadRequest> {
     let begin = earlier.iter().rposition(|item| item["type"] == "item_reference").map_or(0, |at| at + 1);
     let mut texts = Vec::new();

@@ -312,6 +312,8 @@ impl<'a> Fields<'a> {
                 }
                 Some(Use::Handed(_, shape)) => return Err(self.invalid(key, shape.expected())),
                 Some(Use::Only(values, _)) if values.contains(&value.to_string().as_str()) => {}
+                // An empty list asks for nothing.
+                Some(Use::Only(..)) if value.as_array().is_some_and(Vec::is_empty) => {}
                 Some(Use::Only(_, why)) => return Err(self.unsupported(key, why)),
                 Some(Use::Refused(why)) => self.refuse(key, why)?,
                 None => return Err(self.unsupported(key, "there is no such field here")),

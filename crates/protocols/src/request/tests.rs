@@ -329,7 +329,7 @@ mod of_completions {
         assert_eq!(refused(parse("n", json!(2))), "unsupported_parameter n");
         assert_eq!(refused(parse("tools", json!([{}]))), "unsupported_parameter tools");
         assert_eq!(refused(parse("logprobs", json!(true))), "unsupported_parameter logprobs");
-        assert!(parse("logprobs", json!(false)).is_ok());
+        assert!(parse("logprobs", json!(false)).is_ok() && parse("modalities", json!([])).is_ok());
         assert_eq!(
             refused(parse("response_format", json!({"type": "x"}))),
             "unsupported_parameter response_format"

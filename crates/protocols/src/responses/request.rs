@@ -61,7 +61,7 @@ pub(crate) const FIELDS: &Known = &[
     ),
     only(
         "include",
-        &["[]", "[\"reasoning.encrypted_content\"]"],
+        &["[\"reasoning.encrypted_content\"]"],
         "reasoning is sent as text, and nothing else can be included",
     ),
     required(

@@ -64,9 +64,14 @@ mod tests {
 
     /// Names that pages never read from a response: headers of requests, headers for proxies,
     /// encodings, and extensions of OpenAPI.
-    const NOT_READ: [&str; 6] = [
+    const NOT_READ: [&str; 11] = [
         "x-antiphon-actor",
         "x-antiphon-on-disconnect",
+        "x-antiphon-chat",
+        "x-antiphon-user",
+        "x-antiphon-temporary",
+        "x-openwebui-chat-id",
+        "x-openwebui-user-id",
         "x-forwarded-for",
         "x-accel-buffering",
         "x-gzip",

@@ -106,13 +106,13 @@ pub(crate) struct MessageBody {
     author: Option<AuthorBody>,
 }
 
-/// The author of an input, `author` of its metadata.
+/// The author of an input.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct AuthorBody {
     #[schema(min_length = 1, max_length = 256)]
     id: Option<String>,
-    /// Models read it before the text.
+    /// Models read it.
     #[schema(min_length = 1, max_length = 256)]
     name: String,
 }

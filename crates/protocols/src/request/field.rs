@@ -351,10 +351,7 @@ pub(crate) const PROMPT_CACHE_KEY: Field =
     handed("prompt_cache_key", FieldShape::Text, "Key by which the provider caches prompts.");
 pub(crate) const PROMPT_CACHE_RETENTION: Field =
     handed("prompt_cache_retention", FieldShape::Text, "How long the provider caches prompts.");
-pub(crate) const SAFETY_IDENTIFIER: Field = handed(
-    "safety_identifier",
-    FieldShape::Text,
-    "Stable id of the end user, as `user`, and for the provider's abuse checks.",
-);
+pub(crate) const SAFETY_IDENTIFIER: Field =
+    handed("safety_identifier", FieldShape::Text, "Stable id of the end user, as `user`.");
 pub(crate) const USER: Field =
-    handed("user", FieldShape::Text, "Stable id of the end user: names the user of a thread that has none.");
+    handed("user", FieldShape::Text, "Stable id of the end user, who becomes that of a new thread.");

@@ -59,11 +59,7 @@ pub(crate) const FIELDS: &Known = &[
         ReadShape::Conversation,
         "The thread. Without it and without `previous_response_id` it is a new one.",
     ),
-    only(
-        "include",
-        &["[\"reasoning.encrypted_content\"]"],
-        "reasoning is sent as text, and nothing else can be included",
-    ),
+    only("include", &["[\"reasoning.encrypted_content\"]"], "reasoning is sent as text"),
     required(
         "input",
         ReadShape::Input,

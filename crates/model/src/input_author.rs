@@ -23,12 +23,10 @@ impl InputAuthor {
 }
 
 impl Metadata {
-    /// Names the author of an input, unless the metadata name one already.
+    /// Names the author of an input, if there is one and the metadata name none.
     #[must_use]
-    pub fn with_author(self, author: &InputAuthor) -> Self {
-        if self.get(AUTHOR).is_some() {
-            return self;
-        }
+    pub fn with_author(self, author: Option<&InputAuthor>) -> Self {
+        let Some(author) = author.filter(|_| self.get(AUTHOR).is_none()) else { return self };
         let id = author.id.iter().map(|id| (ID.to_owned(), Value::from(id.as_str())));
         let named: Map<_, _> = id.chain([(NAME.to_owned(), Value::from(author.name.as_str()))]).collect();
         self.with_value(AUTHOR, Value::Object(named))
@@ -53,12 +51,12 @@ mod tests {
     fn metadata_name_the_author_of_an_input() {
         let of = |value: Value| Metadata::new(value.as_object().unwrap().clone()).unwrap();
         let kim = InputAuthor { id: Some("u1".to_owned()), name: "Kim".to_owned() };
-        let named = of(json!({"k": 1})).with_author(&kim);
+        let named = of(json!({"k": 1})).with_author(Some(&kim));
         assert_eq!(named.to_value(), json!({"k": 1, "author": {"id": "u1", "name": "Kim"}}));
         assert_eq!(named.author_name(), Some("Kim"));
         let lee = InputAuthor { id: None, name: "Lee".to_owned() };
-        assert_eq!(named.with_author(&lee).author_name(), Some("Kim"));
-        assert_eq!(Metadata::EMPTY.with_author(&lee).to_value(), json!({"author": {"name": "Lee"}}));
+        assert_eq!(named.with_author(Some(&lee)).author_name(), Some("Kim"));
+        assert_eq!(Metadata::EMPTY.with_author(Some(&lee)).to_value(), json!({"author": {"name": "Lee"}}));
         for other in [
             json!({}),
             json!({"author": "Kim"}),

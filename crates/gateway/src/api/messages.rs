@@ -162,27 +162,19 @@ pub(crate) async fn send_message(
     let thread = ctx.thread(&thread)?;
     validate::content(&body.content)?;
     let author = body.author.map(AuthorBody::checked).transpose()?;
-    let mut metadata = validate::metadata(body.metadata)?;
-    if let Some(author) = &author {
-        metadata = metadata.with_author(author);
-    }
     let user = body.user_id.map(|user| validate::user("user_id", &user)).transpose()?;
     let input = Input {
         user: match user {
             Some(user) => Some(user),
             None => client_headers::user(&ctx, &headers)?,
         },
-        is_temporary: false,
-        history: None,
-        unanswered: None,
         agent: body.agent_id.map(|id| ctx.agent_in("agent_id", &id)).transpose()?,
         policy: threads::policy(body.busy_policy.as_deref())?,
-        metadata,
+        metadata: validate::metadata(body.metadata)?.with_author(author.as_ref()),
         parameters: TurnParameters::of_parameters(body.parameters)?,
         key: headers::idempotency_key(&headers)?,
         options: TurnOptions { correlation_id: headers::correlation_id(&headers)?, ..TurnOptions::default() },
-        content: body.content,
-        thread,
+        ..Input::new(thread, body.content)
     };
     let backend = ctx.backend()?;
     let connection = ClientConnection::opening(&ctx, connection, &headers)?;

@@ -53,6 +53,24 @@ pub(crate) struct Input {
 }
 
 impl Input {
+    /// An input that says nothing else.
+    pub(crate) fn new(thread: ThreadId, content: String) -> Self {
+        Self {
+            thread,
+            agent: None,
+            user: None,
+            is_temporary: false,
+            history: None,
+            policy: None,
+            content,
+            unanswered: None,
+            metadata: Metadata::EMPTY,
+            parameters: TurnParameters::default(),
+            key: None,
+            options: TurnOptions::default(),
+        }
+    }
+
     /// The whole text of the input.
     pub(crate) fn text(&self) -> Cow<'_, str> {
         match &self.unanswered {
@@ -240,20 +258,7 @@ pub(crate) async fn heartbeat(
         refuse_over_budget(backend, thread, &agent, None).await?;
     }
     let settings = settings_of(&agent, None, &admission);
-    let input = Input {
-        thread: thread.clone(),
-        agent: Some(agent),
-        user: None,
-        is_temporary: false,
-        history: None,
-        policy: None,
-        content: HEARTBEAT.to_owned(),
-        unanswered: None,
-        metadata: Metadata::EMPTY,
-        parameters: TurnParameters::default(),
-        key: None,
-        options: TurnOptions::default(),
-    };
+    let input = Input { agent: Some(agent), ..Input::new(thread.clone(), HEARTBEAT.to_owned()) };
     let opened = opened(&input, turn, BusyPolicy::Reject, settings);
     Ok(TurnOpened { origin: TurnOrigin::Heartbeat { batch }, ..opened })
 }

@@ -101,11 +101,7 @@ impl CompletionRequest {
         }
         let model = fields.required("model", fields.model("model")?)?;
         let (message, earlier) = last_message(&fields, "messages")?;
-        let metadata = fields.metadata("metadata")?;
-        let metadata = match author(&message)? {
-            Some(author) => metadata.with_author(&author),
-            None => metadata,
-        };
+        let metadata = fields.metadata("metadata")?.with_author(author(&message)?.as_ref());
         let named = match fields.object("metadata")? {
             Some(metadata) => metadata.id("thread_id", |name| ThreadId::of_tenant(tenant, name))?,
             None => None,

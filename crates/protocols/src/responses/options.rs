@@ -43,18 +43,20 @@ pub(super) fn item_id(prefix: &str, message: &MessageId, part: u32) -> String {
     format!("{prefix}_{message}-p{part}")
 }
 
-/// The turn whose answer has the item; `None` for a foreign id.
-pub(super) fn turn_of_item(id: &str) -> Option<TurnId> {
+/// The answer that has the item; `None` for a foreign id.
+fn answer_of_item(id: &str) -> Option<MessageId> {
     let (prefix, rest) = id.split_once('_')?;
     let (message, part) = rest.rsplit_once("-p").filter(|_| [MESSAGE, REASONING, CALL].contains(&prefix))?;
     part.parse::<u32>().ok()?;
-    TurnId::of_answer(&MessageId::parse(message).ok()?).map(|(turn, _)| turn)
+    MessageId::parse(message).ok().filter(|message| TurnId::of_answer(message).is_some())
+}
+
+/// The turn whose answer has the item; `None` for a foreign id.
+pub(super) fn turn_of_item(id: &str) -> Option<TurnId> {
+    TurnId::of_answer(&answer_of_item(id)?).map(|(turn, _)| turn)
 }
 
 /// The id of the response whose answer has the item; `None` for a foreign id.
 pub(super) fn response_of_item(id: &str) -> Option<String> {
-    turn_of_item(id)?;
-    let (_, rest) = id.split_once('_')?;
-    let (message, _) = rest.rsplit_once("-p")?;
-    MessageId::parse(message).ok().map(|message| id_of(&message))
+    answer_of_item(id).map(|message| id_of(&message))
 }

@@ -68,21 +68,14 @@ pub(crate) async fn post(
 async fn say(posted: ProtocolRequest) -> Result<Response, Problem> {
     let ProtocolRequest { ctx, connection, key, options, headers, body } = posted;
     let request = AgUiRequest::parse(&body, ctx.tenant())?;
-    let author = request.author.as_ref();
-    let metadata = author.map_or(Metadata::EMPTY, |author| Metadata::EMPTY.with_author(author));
+    let metadata = Metadata::EMPTY.with_author(request.author.as_ref());
     let input = Input {
-        thread: request.thread.clone(),
-        agent: None,
         user: client_headers::user(&ctx, &headers)?,
-        is_temporary: false,
-        history: None,
-        unanswered: None,
-        policy: None,
-        content: request.text,
         metadata: with_client_id(metadata, request.input_id.as_deref()),
         parameters: TurnParameters::new(request.wanted)?,
         key: key.or_else(|| client_idempotency_key("agui", Some(&request.run))),
         options,
+        ..Input::new(request.thread.clone(), request.text)
     };
     let (message, answer) = open(&ctx, connection, &input).await?;
     Ok(stream(AgUi::new(request.thread, request.run, message.clone()), message, answer))

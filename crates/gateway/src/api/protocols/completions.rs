@@ -75,18 +75,16 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, Problem> {
     let place = client_history::place(&ctx, wanted).await?;
     let thread = place.thread.clone();
     let input = Input {
-        thread: thread.clone(),
         agent: Some(agent),
         user,
         is_temporary: place.is_temporary,
         history: place.history,
         unanswered: place.unanswered.clone(),
-        policy: None,
-        content: request.text,
         metadata: request.metadata,
         parameters: TurnParameters::new(request.wanted)?,
         key,
         options,
+        ..Input::new(thread.clone(), request.text)
     };
     let submission = resolve(&ctx, &input).await?;
     // A refused input leaves no thread.

@@ -145,18 +145,16 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, Problem> {
     let place = client_history::place(&ctx, wanted).await?;
     let thread = place.thread.clone();
     let input = Input {
-        thread: thread.clone(),
         agent,
         user,
         is_temporary: place.is_temporary,
         history: place.history,
         unanswered: place.unanswered.clone(),
-        policy: None,
-        content: request.text.clone(),
         metadata: request.metadata.clone(),
         parameters: TurnParameters::new(request.wanted.clone())?,
         key,
         options,
+        ..Input::new(thread.clone(), request.text.clone())
     };
     let submission = resolve(&ctx, &input).await?;
     // A refused input leaves no thread.

@@ -128,17 +128,12 @@ async fn say(posted: ProtocolRequest) -> Result<Response, Problem> {
     }
     let input = Input {
         user: request.user.or(client_headers::user(&ctx, &headers)?),
-        is_temporary: false,
-        history: None,
-        unanswered: None,
-        thread: request.thread,
         agent: request.agent,
-        policy: None,
-        content: request.text,
         metadata: with_client_id(request.metadata, request.input_id.as_deref()),
         parameters: TurnParameters::new(request.wanted)?,
         key: key.or_else(|| client_idempotency_key("ui", request.input_id.as_deref())),
         options,
+        ..Input::new(request.thread, request.text)
     };
     let (message, answer) = open(&ctx, connection, &input).await?;
     Ok(stream(UiMessage::new(message.clone()), message, answer))

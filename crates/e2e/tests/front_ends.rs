@@ -116,10 +116,11 @@ async fn a_chat_of_a_front_end_is_one_thread() {
 
     // An id that no thread can have is one all the same, and the thread of the header of Antiphon
     // takes precedence.
-    let foreign = [("X-Antiphon-Chat", "chat/7 ä")];
+    let foreign = [("X-Antiphon-Chat", "chat/7 ä"), ("X-Antiphon-User", "{{USER_ID}}")];
     let (first, _) = front.ask(completions, body(&[("user", "a")]), &foreign, "b").await;
     let (second, _) = front.ask(completions, body(&[("user", "c")]), &foreign, "d").await;
     assert_eq!(first["thread_id"], second["thread_id"]);
+    assert_eq!(front.user_of(first["thread_id"].as_str().unwrap()).await, Value::Null);
     let both = [("X-OpenWebUI-Chat-Id", CHAT), ("X-Antiphon-Thread", "mine")];
     let (asked, _) = front.ask(completions, body(&[("user", "e")]), &both, "f").await;
     assert_eq!(asked["thread_id"], "mine");
@@ -390,6 +391,11 @@ async fn models_read_who_wrote_what() {
     let (asked, _) =
         front.ask("/v1/chat/completions", json!({"model": "ann", "messages": history}), &[], "d").await;
     assert_eq!(context(&asked), owned(&[("user", "Kim: a"), ("assistant", "b"), ("user", "c")]));
+    // Several people between two answers.
+    let said = json!([{"role": "user", "name": "Kim", "content": "I hate tea."}, {"role": "user", "name": "Bob", "content": "I love it."}]);
+    let (asked, _) =
+        front.ask("/v1/chat/completions", json!({"model": "ann", "messages": said}), &[], "d").await;
+    assert_eq!(context(&asked), owned(&[("user", "Kim: I hate tea.\n\nBob: I love it.")]));
     for author in [
         json!({"id": "u1"}),
         json!({"name": ""}),
@@ -480,15 +486,40 @@ async fn a_chat_that_moves_in_is_imported_once() {
     );
     // A message without an answer belongs to the input, also when the request comes again.
     let again = || async move {
-        let body = body(&[("user", "A"), ("user", "B")]);
+        let body = body(&[("user", "q"), ("assistant", "a"), ("user", "A"), ("user", "B")]);
         let headers = [("idempotency-key", "k"), ("X-Antiphon-Chat", "two")];
         api.send("POST", "/v1/chat/completions", Some(&body), &headers).await.unwrap().json().unwrap()
     };
     let request = tokio::spawn(again());
     let asked = front.workflow.next(SOON).await.unwrap();
-    assert_eq!(context(&asked.raw), owned(&[("user", "A\n\nB")]));
+    let said = [("user", "q"), ("assistant", "a"), ("user", "A\n\nB")];
+    assert_eq!(context(&asked.raw), owned(&said));
     asked.answer("C").await.unwrap();
     assert_eq!(request.await.unwrap()["id"], again().await["id"]);
+    // Nor is it lost when the thread has its history already, as after an attempt that failed.
+    let headers = [("X-Antiphon-Chat", "two")];
+    let later = body(&[("user", "q"), ("assistant", "a"), ("user", "D"), ("user", "E")]);
+    let (asked, _) = front.ask("/v1/chat/completions", later, &headers, "F").await;
+    assert_eq!(context(&asked).pop(), Some(("user".to_owned(), "D\n\nE".to_owned())));
+    // Several messages that begin a chat are no history, so the thread is kept.
+    let (asked, _) = front.ask("/v1/chat/completions", body(&[("user", "x"), ("user", "y")]), &[], "z").await;
+    assert_eq!(context(&asked), owned(&[("user", "x\n\ny")]));
+    let begun = asked["thread_id"].as_str().unwrap().to_owned();
+    assert!(front.listed().await.contains(&begun));
+    // What an agent refuses is refused in a new thread as well.
+    front.fixture.settle("strict", json!({"client_history": "refuse"})).await;
+    let mut refused = body(&said);
+    refused["model"] = json!("strict");
+    let refused = api
+        .send("POST", "/v1/chat/completions", Some(&refused), &[("X-Antiphon-Chat", "fresh")])
+        .await
+        .unwrap();
+    assert_eq!(
+        (refused.status, &refused.json().unwrap()["error"]["param"]),
+        (400, &json!("messages")),
+        "{}",
+        refused.text
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,6 +19,8 @@ pub(crate) struct ThreadSettings {
     pub(crate) agent: AgentId,
     /// The thread's default policy.
     pub(crate) policy: BusyPolicy,
+    /// The thread has a user.
+    pub(crate) has_user: bool,
     /// A client's instructions are appended to the agent's.
     pub(crate) appends_instructions: bool,
 }

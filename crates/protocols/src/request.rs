@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use model::{InputAuthor, InvalidId, InvalidMetadata, Metadata};
+use model::{InputAuthor, InvalidId, InvalidMetadata, Metadata, quoting};
 use serde_json::{Map, Value};
 
 mod field;
@@ -435,6 +435,51 @@ pub(crate) fn instructions(
         }
     }
     Ok(others)
+}
+
+/// What a person says without an answer: the last message, and those right before it.
+pub(crate) struct Unanswered {
+    pub(crate) text: String,
+    /// `None` if several people wrote: the text names them.
+    pub(crate) author: Option<InputAuthor>,
+    /// Indexes of the messages before the last one.
+    pub(crate) before: Vec<usize>,
+}
+
+/// Fields of a message that can be a part of the input.
+const FIELDS_OF_PLAIN: [&str; 6] = ["content", "id", "name", "role", "status", "type"];
+
+/// Reads what `message` and the messages right before it say. Together they are the input, because
+/// models do not read an input that has no answer.
+pub(crate) fn unanswered(
+    path: &str,
+    earlier: &[Value],
+    message: &Fields<'_>,
+    rules: &ContentRules,
+) -> Result<Unanswered, BadRequest> {
+    let is_plain = |item: &Value| {
+        let map = item.as_object().filter(|_| item["role"] == "user");
+        map.is_some_and(|map| map.keys().all(|key| FIELDS_OF_PLAIN.contains(&key.as_str())))
+    };
+    let is_instruction = |item: &Value| matches!(item["role"].as_str(), Some("system" | "developer"));
+    let last =
+        earlier.iter().enumerate().rev().take_while(|(_, item)| is_plain(item) || is_instruction(item));
+    let mut before: Vec<usize> = last.filter(|(_, item)| is_plain(item)).map(|(index, _)| index).collect();
+    before.reverse();
+    let mut said = Vec::new();
+    for index in &before {
+        let item = Fields::inside(format!("{path}[{index}]"), &earlier[*index])?;
+        said.push((author(&item)?, text_of(&item, "content", rules)?));
+    }
+    let by = author(message)?;
+    said.push((by.clone(), input_of(message, "content", rules)?));
+    let is_of_one = said.iter().all(|(author, _)| *author == by);
+    let texts = said.into_iter().map(|(author, text)| match author.filter(|_| !is_of_one) {
+        Some(author) => quoting::said_by(&author.name, &text),
+        None => text,
+    });
+    let text = texts.collect::<Vec<_>>().join("\n\n");
+    Ok(Unanswered { text, author: by.filter(|_| is_of_one), before })
 }
 
 /// The author of a message, from its field `name`.

@@ -161,6 +161,10 @@ async fn a_temporary_thread_is_emptied_after_its_last_message() {
     assert_eq!((clean().await, clean().await), (1, 0));
     assert_eq!((count("threads", "old").await, count("messages", "old").await), (0, 0));
     assert_eq!((count("threads", "empty").await, count("usage", "old").await), (1, 1));
+    // A request that comes again begins with an age of its own.
+    store.create_temporary(&thread("empty"), &ann).await.unwrap();
+    let anew = "SELECT count(*) FROM threads WHERE thread_id = 'empty' AND emptied_at IS NULL AND created_at > now() - interval '1 hour'";
+    assert_eq!((database.number(anew).await, clean().await), (1, 0));
 }
 
 #[tokio::test]

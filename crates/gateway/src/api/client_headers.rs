@@ -12,8 +12,8 @@ use crate::commands::{digest_name, validate};
 const TEMPORARY: &str = "x-antiphon-temporary";
 /// The beginnings of Open WebUI's ids of chats that it does not keep, of this and earlier versions.
 const UNKEPT: [&str; 2] = ["temporary:", "local:"];
-/// Chat ids of front ends that have none yet, or whose template was not filled in.
-const NO_CHAT: [&str; 3] = ["new", "null", "undefined"];
+/// What front ends send that have no id, as `{{` of a template that was not filled in.
+const NO_ID: [&str; 3] = ["new", "null", "undefined"];
 /// How front ends ask for titles, tags and suggestions: the beginning of the prompt, and what it
 /// contains. Open WebUI's questions about documents begin in the same way, without a history.
 const AUXILIARY: [(&str, &str); 4] = [
@@ -44,9 +44,6 @@ pub(crate) fn chat(ctx: &RequestContext, headers: &HeaderMap) -> Result<NamedByH
     let Some((_, chat)) = first(headers, &ctx.backend()?.requests.thread_headers)? else {
         return Ok(NamedByHeaders { thread: None, is_temporary, user });
     };
-    if NO_CHAT.contains(&chat) || chat.starts_with("{{") {
-        return Ok(NamedByHeaders { thread: None, is_temporary, user });
-    }
     if is_temporary || UNKEPT.iter().any(|beginning| chat.starts_with(beginning)) {
         return Ok(NamedByHeaders { thread: None, is_temporary: true, user });
     }
@@ -73,7 +70,7 @@ pub(crate) fn is_auxiliary(text: &str) -> bool {
     AUXILIARY.iter().any(|(beginning, inside)| text.starts_with(beginning) && text.contains(inside))
 }
 
-/// The first of these headers that is present and not empty.
+/// The first of these headers that has an id.
 fn first<'a>(
     headers: &'a HeaderMap,
     names: &'a [HeaderName],
@@ -82,7 +79,7 @@ fn first<'a>(
         let Some(value) = headers.get(name) else { continue };
         let text = std::str::from_utf8(value.as_bytes())
             .map_err(|_| Problem::new(ErrorCode::InvalidId, format!("the header {name} is not UTF-8")))?;
-        if !text.is_empty() {
+        if !text.is_empty() && !NO_ID.contains(&text) && !text.starts_with("{{") {
             return Ok(Some((name, text)));
         }
     }

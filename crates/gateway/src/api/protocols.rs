@@ -165,7 +165,7 @@ pub(crate) async fn open(
 
 /// Checks an input and resolves it; nothing is opened yet.
 async fn resolve(ctx: &RequestContext, input: &Input) -> Result<Submission, Problem> {
-    validate::content(&input.text())?;
+    validate::content(&input.content)?;
     validate::client_metadata(&input.metadata)?;
     submit::resolve(ctx.backend()?, input).await
 }

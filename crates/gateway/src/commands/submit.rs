@@ -1,7 +1,6 @@
 //! Resolves an input before it is sent: it opens a new turn, its key leads to an existing turn, or
 //! it is refused.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use http_server::error::{BudgetProblem, ErrorCode, Problem};
@@ -42,8 +41,6 @@ pub(crate) struct Input {
     pub(crate) history: Option<[u8; 32]>,
     pub(crate) policy: Option<BusyPolicy>,
     pub(crate) content: String,
-    /// What the person said before `content` in the same request, without an answer.
-    pub(crate) unanswered: Option<String>,
     pub(crate) metadata: Metadata,
     pub(crate) parameters: TurnParameters,
     pub(crate) key: Option<String>,
@@ -63,19 +60,10 @@ impl Input {
             history: None,
             policy: None,
             content,
-            unanswered: None,
             metadata: Metadata::EMPTY,
             parameters: TurnParameters::default(),
             key: None,
             options: TurnOptions::default(),
-        }
-    }
-
-    /// The whole text of the input.
-    pub(crate) fn text(&self) -> Cow<'_, str> {
-        match &self.unanswered {
-            Some(before) => Cow::Owned(format!("{before}\n\n{}", self.content)),
-            None => Cow::Borrowed(&self.content),
         }
     }
 }
@@ -136,6 +124,10 @@ fn settings_key(input: &Input) -> (ThreadId, Option<AgentId>) {
 async fn from_memory(backend: &Backend, input: &Input, known: ThreadSettings) -> Result<Submission, Problem> {
     let turn = turn_id(input, &digest(input))?;
     refuse_unless_allowed(&input.parameters, &known)?;
+    if input.user.is_some() && !known.has_user {
+        let detail = "the user of the thread cannot be named while Postgres does not answer";
+        return Err(Problem::new(ErrorCode::DatabaseUnavailable, detail));
+    }
     tracing::debug!(%turn, "Postgres is away: an input is taken by what was read before");
     let policy = input.policy.unwrap_or(known.policy);
     if policy == BusyPolicy::Reject && is_under_way(backend, &input.thread, &turn).await? {
@@ -207,11 +199,11 @@ async fn read(backend: &Backend, input: &Input) -> Result<Submission, Problem> {
         store.create_temporary(&input.thread, &agent).await?;
     }
     // Before the turn begins: its facts and budgets are those of its user.
-    if let Some(user) = &input.user
-        && named.is_none_or(|named| named.metadata.get("user_id").is_none_or(Value::is_null))
-    {
+    let user = named.and_then(|named| named.metadata.get("user_id")).filter(|user| !user.is_null());
+    if let Some(user) = input.user.as_ref().filter(|_| user.is_none()) {
         store.name_user(&input.thread, user).await?;
     }
+    let settings = ThreadSettings { has_user: user.is_some() || input.user.is_some(), ..settings };
     backend.settings_cache.set(settings_key(input), settings.clone(), backend.now());
     Ok(Submission::New(Box::new(opened(input, turn, policy, settings))))
 }
@@ -267,6 +259,7 @@ fn settings_of(agent: &AgentId, policy: Option<BusyPolicy>, admission: &AgentAdm
     ThreadSettings {
         agent: agent.clone(),
         policy: policy.unwrap_or_default(),
+        has_user: false,
         appends_instructions: AgentSetting::CLIENT_INSTRUCTIONS.string(&admission.settings) != Some("refuse"),
     }
 }
@@ -277,7 +270,7 @@ fn opened(input: &Input, turn: TurnId, busy_policy: BusyPolicy, settings: Thread
         thread: input.thread.clone(),
         agent: settings.agent,
         run: 0,
-        content: input.text().into_owned(),
+        content: input.content.clone(),
         origin: TurnOrigin::of_person(&input.metadata),
         metadata: input.metadata.clone(),
         actor: None,

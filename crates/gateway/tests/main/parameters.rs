@@ -238,7 +238,8 @@ async fn an_earlier_message_is_no_way_around_the_settings() {
         (json!({"role": "user", "content": obey, "metadata": {"synthetic": true}}), "metadata.synthetic"),
         (json!({"role": "user", "content": obey, "synthetic": true}), "metadata.synthetic"),
         (json!({"role": "ghost", "content": obey}), "its role or type is \"ghost\""),
-        (json!({"role": "user", "content": "a\u{0}"}), "content holds a NUL character"),
+        (json!({"role": "user", "content": "a\u{0}"}), "must be text without a NUL character"),
+        (json!({"role": "assistant", "content": "a\u{0}"}), "content holds a NUL character"),
     ] {
         let said = json!([{"role": "user", "content": "a"}, message, {"role": "user", "content": "c"}]);
         let reply =

@@ -7,8 +7,8 @@ use crate::request::{
     BadRequest, CONTENT, ContentRules, FieldShape, Fields, Known, LAST_MESSAGE, NOT_HERE,
     PARALLEL_TOOL_CALLS, PENALTY, PROBABILITY, PROMPT_CACHE_KEY, PROMPT_CACHE_RETENTION, ReadShape,
     SAFETY_IDENTIFIER, SETTINGS, STORE, SentHistory, TEMPERATURE, TOOL_CHOICE, TOOLS, USER, VERBOSITY,
-    Wanted, author, handed, input_of, instructions, is_temporary, last_message, object, only, read, refused,
-    required, user,
+    Wanted, handed, instructions, is_temporary, last_message, object, only, read, refused, required,
+    unanswered, user,
 };
 
 /// The body of a `POST`. Source: <https://platform.openai.com/docs/api-reference/chat/create>.
@@ -101,28 +101,30 @@ impl CompletionRequest {
         }
         let model = fields.required("model", fields.model("model")?)?;
         let (message, earlier) = last_message(&fields, "messages")?;
-        let metadata = fields.metadata("metadata")?.with_author(author(&message)?.as_ref());
+        let said = unanswered("messages", earlier, &message, &RULES)?;
+        let metadata = fields.metadata("metadata")?.with_author(said.author.as_ref());
         let named = match fields.object("metadata")? {
             Some(metadata) => metadata.id("thread_id", |name| ThreadId::of_tenant(tenant, name))?,
             None => None,
         };
         let thread = thread.or(named);
-        let mut said = None;
-        let earlier_at = instructions("messages", earlier, "content", &RULES, &mut said)?;
+        let mut wanted = Wanted { parameters: fields.parameters(parameters)?, ..Wanted::default() };
+        let mut earlier_at = instructions("messages", earlier, "content", &RULES, &mut wanted.instructions)?;
+        earlier_at.retain(|at| !said.before.contains(at));
         let options = fields.object("stream_options")?;
         options.as_ref().map_or(Ok(()), |options| options.take(STREAM_OPTIONS, &mut Map::new()))?;
-        let history = (!earlier_at.is_empty()).then(|| SentHistory {
+        wanted.history = (!earlier_at.is_empty()).then(|| SentHistory {
             param: "messages",
             messages: earlier_at.into_iter().map(|at| (at, with_author(&earlier[at]))).collect(),
             hint: "name it in `metadata.thread_id`, or send the new message alone",
         });
         Ok(Self {
             model,
-            text: input_of(&message, "content", &RULES)?,
+            text: said.text,
             stream: fields.flag("stream")?,
             include_usage: options.map_or(Ok(false), |options| options.flag("include_usage"))?,
             metadata,
-            wanted: Wanted { parameters: fields.parameters(parameters)?, instructions: said, history },
+            wanted,
             user: user(&fields)?,
             is_temporary: is_temporary(&fields, thread.is_some())?,
             thread,

@@ -6,8 +6,9 @@ use serde_json::{Map, Value, json};
 use crate::request::{
     BadRequest, ContentRules, FieldShape, Fields, Instructions, Known, NOT_HERE, PARALLEL_TOOL_CALLS,
     PROBABILITY, PROMPT_CACHE_KEY, PROMPT_CACHE_RETENTION, ReadShape, SAFETY_IDENTIFIER, SETTINGS, STORE,
-    SentHistory, TEMPERATURE, TOOL_CHOICE, TOOLS, USER, VERBOSITY, Wanted, handed, handed_as, input_of,
-    instructions, is_temporary, last_message, object, only, read, refused, required, user,
+    SentHistory, TEMPERATURE, TOOL_CHOICE, TOOLS, USER, Unanswered, VERBOSITY, Wanted, handed, handed_as,
+    input_of, instructions, is_temporary, last_message, object, only, read, refused, required, unanswered,
+    user,
 };
 
 use super::options::{message_of, response_of_item, turn_of_item};
@@ -240,9 +241,12 @@ fn input(
         }
     }
     let (message, earlier) = last_message(fields, "input")?;
-    let earlier_at = instructions("input", earlier, "content", &RULES, &mut wanted.instructions)?;
+    let said = unanswered("input", earlier, &message, &RULES)?;
+    let mut earlier_at = instructions("input", earlier, "content", &RULES, &mut wanted.instructions)?;
+    earlier_at.retain(|at| !said.before.contains(at));
     if is_referred {
-        return after_references(earlier, &message);
+        check_after_references(earlier, &said)?;
+        return Ok(said.text);
     }
     let is_of_user = |item: &Value| item["role"] == "user";
     if *follows != Follows::Nothing && earlier.last().is_some_and(is_of_user) {
@@ -260,24 +264,21 @@ fn input(
             hint: "name it in `conversation` or `previous_response_id`, or send the new message alone",
         });
     }
-    input_of(&message, "content", &RULES)
+    Ok(said.text)
 }
 
-/// What the person says after the last item that the input refers to by its id. Messages whose
-/// turns have failed are in no thread, so they are a part of the input.
-fn after_references(earlier: &[Value], message: &Fields<'_>) -> Result<String, BadRequest> {
+/// Refuses answers after the last item that the input refers to by its id: the thread of the items
+/// does not have them. Messages of the person are a part of the input.
+fn check_after_references(earlier: &[Value], said: &Unanswered) -> Result<(), BadRequest> {
     let begin = earlier.iter().rposition(|item| item["type"] == "item_reference").map_or(0, |at| at + 1);
-    let mut texts = Vec::new();
     for (index, item) in earlier.iter().enumerate().skip(begin) {
-        let item = Fields::inside(format!("input[{index}]"), item)?;
-        match item.text("role")? {
-            Some("user") => texts.push(input_of(&item, "content", &RULES)?),
-            Some("system" | "developer") => {}
-            _ => return Err(item.unsupported("role", "the thread of the items before it has no such answer")),
+        let is_instruction = matches!(item["role"].as_str(), Some("system" | "developer"));
+        if !is_instruction && !said.before.contains(&index) {
+            let item = Fields::inside(format!("input[{index}]"), item)?;
+            return Err(item.unsupported("role", "the thread of the items before it has no such answer"));
         }
     }
-    texts.push(input_of(message, "content", &RULES)?);
-    Ok(texts.join("\n\n"))
+    Ok(())
 }
 
 /// An item of an input in the form of chat completions. A call of the agent has its result in the

@@ -101,10 +101,13 @@ impl Store {
     }
 
     /// Creates a temporary thread: no list has it, nothing follows its turns, and it is deleted
-    /// some time after its last message. An existing thread does not change.
+    /// some time after its last message. Of an existing thread only that changes: if it was
+    /// emptied, it will be emptied again.
     pub async fn create_temporary(&self, thread: &ThreadId, agent: &AgentId) -> Result<(), StoreError> {
         let statement = sqlx::query(
-            "INSERT INTO threads (bucket, thread_id, agent_id, is_temporary) VALUES ($1, $2, $3, true) ON CONFLICT DO NOTHING",
+            "INSERT INTO threads (bucket, thread_id, agent_id, is_temporary) VALUES ($1, $2, $3, true)
+             ON CONFLICT (bucket, thread_id) DO UPDATE SET emptied_at = NULL, created_at = clock_timestamp()
+             WHERE threads.emptied_at IS NOT NULL",
         )
         .bind(thread_bucket(thread))
         .bind(thread.as_str())

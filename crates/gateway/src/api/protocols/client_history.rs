@@ -38,8 +38,6 @@ pub(crate) struct RequestPlace {
     pub(crate) is_temporary: bool,
     /// Digest of the earlier messages of the request.
     pub(crate) history: Option<[u8; 32]>,
-    /// What the person said before the input, without an answer.
-    pub(crate) unanswered: Option<String>,
     /// Messages to write before the input.
     earlier: Vec<Item>,
 }
@@ -60,8 +58,7 @@ pub(crate) async fn place(ctx: &RequestContext, wanted: PlaceRequest<'_>) -> Res
     let named = named.or_else(|| headers.thread.filter(|_| !is_temporary));
     let thread = named.clone().map_or_else(|| new_thread(ctx, key), Ok)?;
     let digest = history.as_ref().map(digest);
-    let mut place =
-        RequestPlace { thread, is_temporary, history: digest, unanswered: None, earlier: Vec::new() };
+    let mut place = RequestPlace { thread, is_temporary, history: digest, earlier: Vec::new() };
     let Some(history) = history else { return Ok(place) };
     if named.is_some() && !submit::is_unused(backend, &place.thread, agent).await? {
         return Ok(place);
@@ -76,14 +73,17 @@ pub(crate) async fn place(ctx: &RequestContext, wanted: PlaceRequest<'_>) -> Res
     let settings = backend.store().agent_admission(&agent).await?.settings;
     match AgentSetting::CLIENT_HISTORY.string(&settings) {
         Some("refuse") if named.is_none() => return Err(history.refusal().into()),
-        Some("refuse" | "ignore") => {}
+        Some("refuse") => {
+            let why = "the thread has no messages, and the agent's setting `client_history` refuses those of clients";
+            return Err(refused(history.param.to_owned(), why.to_owned()).into());
+        }
+        Some("ignore") => {}
         rule => {
             is_temporary |= named.is_none() && rule != Some("import");
             let param = history.param;
             place.earlier = read(backend, &place.thread, history)?;
-            place.unanswered = take_unanswered(&mut place.earlier);
             if place.earlier.iter().zip(place.earlier.iter().skip(1).map(Some).chain([None])).any(is_cut) {
-                let why = "each call of a tool needs its result, and each result an answer";
+                let why = "each message of the person, each call of a tool and each result needs what follows it, up to an answer";
                 return Err(refused(param.to_owned(), why.to_owned()).into());
             }
         }
@@ -96,14 +96,6 @@ fn digest(history: &SentHistory) -> [u8; 32] {
     history.messages.iter().fold(Sha256::new(), add).finalize().into()
 }
 
-/// Takes what the person said after the last answer out of the history, in order. It belongs to the
-/// input: inputs alone are no whole batch, which models do not read.
-fn take_unanswered(items: &mut Vec<Item>) -> Option<String> {
-    let answered = items.iter().rposition(|item| item.role != Role::User).map_or(0, |last| last + 1);
-    let texts: Vec<String> = items.drain(answered..).map(|item| item.content).collect();
-    (!texts.is_empty()).then(|| texts.join("\n\n"))
-}
-
 /// True for the last message of a batch that is not its answer: models do not read such batches.
 fn is_cut((item, next): (&Item, Option<&Item>)) -> bool {
     let is_last = next.is_none_or(|next| next.batch_id != item.batch_id);
@@ -114,13 +106,17 @@ fn refused(param: String, why: String) -> BadRequest {
     BadRequest::Unsupported { param, why: why.into() }
 }
 
-/// Refuses parts other than text, of which nothing would be left.
+/// Refuses content other than text, of which nothing would be left.
 fn only_text(path: &str, content: &Value) -> Result<(), BadRequest> {
     let is_text = |part: &Value| matches!(part["type"].as_str(), Some("text" | "refusal"));
-    match content.as_array().and_then(|parts| parts.iter().position(|part| !is_text(part))) {
-        Some(at) => Err(refused(format!("{path}[{at}].type"), "only text can be sent".to_owned())),
-        None => Ok(()),
-    }
+    let is_wrong = match content {
+        Value::Null | Value::String(_) => None,
+        Value::Array(parts) => {
+            parts.iter().position(|part| !is_text(part)).map(|at| format!("{path}[{at}].type"))
+        }
+        _ => Some(path.to_owned()),
+    };
+    is_wrong.map_or(Ok(()), |wrong| Err(refused(wrong, "only text can be sent".to_owned())))
 }
 
 /// The messages as whole batches.

@@ -79,7 +79,6 @@ async fn complete(posted: ProtocolRequest) -> Result<Response, Problem> {
         user,
         is_temporary: place.is_temporary,
         history: place.history,
-        unanswered: place.unanswered.clone(),
         metadata: request.metadata,
         parameters: TurnParameters::new(request.wanted)?,
         key,

@@ -149,7 +149,6 @@ async fn respond(posted: ProtocolRequest) -> Result<Response, Problem> {
         user,
         is_temporary: place.is_temporary,
         history: place.history,
-        unanswered: place.unanswered.clone(),
         metadata: request.metadata.clone(),
         parameters: TurnParameters::new(request.wanted.clone())?,
         key,
